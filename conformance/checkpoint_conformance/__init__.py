@@ -1,0 +1,1 @@
+"""The conformance harness: what any implementation is checked with, through a URL."""

@@ -1,0 +1,1 @@
+"""Load storms judged by the model. Empty until the storms land; ``check`` has the first race."""

@@ -1,0 +1,1 @@
+"""The atomic Valkey scripts, written by hand from the contract, and their loader."""

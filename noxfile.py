@@ -1,0 +1,72 @@
+"""Each session answers a developer's question; bare ``nox`` answers "is it all right?".
+
+nox                  all of the default sessions: what CI runs
+nox -s tests         do the tests pass?
+nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
+nox -s wheel         does the wheel hold the five packages and nothing else?
+nox -s changelog     is there a changelog fragment, and what would the changelog say?
+"""
+
+import os
+import zipfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "tests", "wheel"]
+nox.options.reuse_existing_virtualenvs = "CI" not in os.environ
+nox.options.error_on_missing_interpreters = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+PACKAGES = {
+    Path(path).name for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+}
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Install everything and run every test, as many at once as there are processors."""
+    session.install("-e", ".[server,embedded,containers]", *dependencies("test"))
+    session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, mypy strict over code and tests."""
+    session.install(
+        "-e", ".[server,embedded,containers]", *dependencies("test"), *dependencies("lint"), "nox"
+    )
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel, look inside, and import the harness from it with no extras installed."""
+    session.install("build")
+    out = Path(session.create_tmp()) / "dist"
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(out), ".", silent=True)
+    (built,) = sorted(out.glob("*.whl"), key=lambda path: path.stat().st_mtime)[-1:]
+    roots = {name.split("/")[0] for name in zipfile.ZipFile(built).namelist()}
+    unexpected = {root for root in roots - PACKAGES if not root.endswith(".dist-info")}
+    if unexpected or not roots >= PACKAGES:
+        session.error(f"{built.name} holds {sorted(roots)}, expected {sorted(PACKAGES)}")
+    session.install("--force-reinstall", str(built))
+    session.chdir(session.create_tmp())
+    session.run("workflow-checkpoint", "--version")
+    session.run("workflow-checkpoint", "check", "--help", silent=True)
+
+
+@nox.session(default=False)
+def changelog(session: nox.Session) -> None:
+    """Show what the changelog fragments add up to."""
+    session.install("towncrier")
+    session.run("towncrier", "build", "--draft", "--version", PROJECT["project"]["version"])
+
+
+def dependencies(group: str) -> list[str]:
+    """The requirements of one dependency group of ``pyproject.toml``."""
+    return list(nox.project.dependency_groups(PROJECT, group))

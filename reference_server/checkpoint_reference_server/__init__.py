@@ -1,0 +1,1 @@
+"""The reference implementation: the contract over HTTP, on the Lua scripts."""
