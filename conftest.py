@@ -1,15 +1,51 @@
-"""Settings that every test shares: Hypothesis profiles of our own.
+"""What every test shares: Hypothesis profiles of our own, a real Valkey, tools or a loud skip.
 
 With ``CI=true`` Hypothesis would load a derandomised profile, and every run would repeat the
 same examples. Ours draws anew each time and prints what repeats a failure.
 """
 
 import os
+import shutil
+from collections.abc import Callable, Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "tests", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "tests",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("soak", settings.get_profile("tests"), max_examples=5_000)
 settings.load_profile(os.environ.get("WORKFLOW_CHECKPOINT_HYPOTHESIS_PROFILE", "tests"))
+
+
+def not_run(reason: str) -> None:
+    """Say that a test cannot run here; where every tool is required, that is a failure."""
+    if os.environ.get("WORKFLOW_CHECKPOINT_REQUIRE_TOOLS"):
+        pytest.fail(f"not run: {reason}")
+    pytest.skip(f"not run: {reason}")
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """Find a program on PATH, or say that the test was not run."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            not_run(f"{name} is not installed")
+        assert path is not None
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """A real Valkey that lives as long as this test process."""
+    from checkpoint_reference_server.store import open_store
+
+    with open_store(os.environ.get("VALKEY_URL")) as store:
+        yield store.url

@@ -1,0 +1,195 @@
+"""The scripts as typed calls.
+
+Conversation with the store, for each action:
+
+1. ``EVALSHA`` of the script's digest, its one key, its arguments.
+2. ``NOSCRIPT`` (the store restarted, or never saw the script): nothing was executed, so the
+   script is loaded and the call made once more. Nothing else is ever repeated: after any
+   other fault it is unknown whether the step was applied (WC-ERR-5).
+3. A reply: the outcome in the contract's words, the time of the step, the record after it.
+
+An error that a script itself raises (``malformed call``) is a fault of the program that
+called, and surfaces as ``redis.exceptions.ResponseError``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import redis.asyncio as redis
+
+ACTIONS: Final = ("claim", "transition", "abandon", "status")
+KEY_PREFIX: Final = "wc:"
+_INCLUDE: Final = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """One action's script, assembled: what the store is given."""
+
+    action: str
+    text: str
+    sha1: str
+    """By which ``EVALSHA`` names it."""
+
+
+@cache
+def scripts() -> Mapping[str, Script]:
+    """Every action's script, its includes put in."""
+    folder = resources.files("checkpoint_lua.scripts")
+
+    def text(*path: str) -> str:
+        return folder.joinpath(*path).read_text(encoding="utf-8")
+
+    def assembled(action: str) -> Script:
+        whole = _INCLUDE.sub(
+            lambda match: text("include", f"{match[1]}.lua").rstrip("\n"), text(f"{action}.lua")
+        )
+        digest = sha1(whole.encode(), usedforsecurity=False).hexdigest()
+        return Script(action=action, text=whole, sha1=digest)
+
+    return MappingProxyType({action: assembled(action) for action in ACTIONS})
+
+
+def record_key(workflow_digest: str) -> str:
+    """The one key of a record; the digest is its hash tag, so that a cluster can place it."""
+    return f"{KEY_PREFIX}{{{workflow_digest}}}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRecord:
+    """The record as a script reports it. Times are milliseconds since the epoch."""
+
+    stage: str
+    generation: int
+    holder: str
+    """Digest."""
+    claim_end_ms: int
+    """When the claim ends or ended; at or before the step's time it is over."""
+    state_end_ms: int
+    claim_ttl_seconds: int
+    state_ttl_seconds: int
+    retry_failed: bool
+    evidence_type: str | None
+    evidence_fingerprint_present: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What a script answered."""
+
+    outcome: str
+    """A code of section 8, or one of ``acquired``, ``recovered``, ``reused``,
+    ``transitioned``, ``observation_replayed``, ``abandoned``, ``reported``."""
+    now_ms: int
+    record: StoredRecord | None
+
+    @classmethod
+    def parse(cls, raw: Sequence[str]) -> "Reply":
+        """Read the flat reply of ``include/reply.lua``."""
+        outcome, now_ms, *fields = raw
+        record = None
+        if fields:
+            stage, gen, holder, claim_end, state_end, claim_ttl, state_ttl, *rest = fields
+            retry, evidence, fingerprint = rest
+            record = StoredRecord(
+                stage=stage,
+                generation=int(gen),
+                holder=holder,
+                claim_end_ms=int(claim_end),
+                state_end_ms=int(state_end),
+                claim_ttl_seconds=int(claim_ttl),
+                state_ttl_seconds=int(state_ttl),
+                retry_failed=retry == "1",
+                evidence_type=evidence or None,
+                evidence_fingerprint_present=fingerprint == "1",
+            )
+        return cls(outcome=outcome, now_ms=int(now_ms), record=record)
+
+
+class Checkpoints:
+    """The four actions on one store, each one atomic step.
+
+    ``store`` is a client that decodes responses and never repeats a command by itself.
+
+    Every method raises what the client raises: ``redis.exceptions.RedisError`` when the store
+    refuses, ``OSError`` or the client's connection errors when it cannot be reached. After
+    those it is unknown whether the step was applied.
+
+    ``clock`` is empty for the store's own time; the test controls give ``shift:<ms>`` or
+    ``at:<ms>`` (WC-CTL-1). Every identifier is a digest of 43 characters.
+    """
+
+    def __init__(self, store: "redis.Redis") -> None:
+        self._store = store
+
+    async def claim(
+        self,
+        workflow: str,
+        *,
+        holder: str,
+        claim_ttl_seconds: int,
+        state_ttl_seconds: int,
+        retry_failed: bool,
+        clock: str = "",
+    ) -> Reply:
+        """WC-CLAIM-1 … WC-CLAIM-8."""
+        retry = "1" if retry_failed else "0"
+        return await self._call(
+            "claim", workflow, clock, holder, claim_ttl_seconds, state_ttl_seconds, retry
+        )
+
+    async def transition(
+        self,
+        workflow: str,
+        *,
+        holder: str,
+        generation: int,
+        to_stage: str,
+        observation: str,
+        body: str,
+        evidence_type: str | None,
+        evidence_fingerprint_present: bool,
+        clock: str = "",
+    ) -> Reply:
+        """WC-TRANS-1 … WC-TRANS-8; ``observation`` and ``body`` are digests."""
+        return await self._call(
+            "transition",
+            workflow,
+            clock,
+            holder,
+            generation,
+            to_stage,
+            observation,
+            body,
+            evidence_type or "",
+            "1" if evidence_fingerprint_present else "0",
+        )
+
+    async def abandon(
+        self, workflow: str, *, holder: str, generation: int, clock: str = ""
+    ) -> Reply:
+        """WC-ABANDON-1 … WC-ABANDON-6."""
+        return await self._call("abandon", workflow, clock, holder, generation)
+
+    async def status(self, workflow: str, *, clock: str = "") -> Reply:
+        """WC-STATUS-1 and WC-STATUS-2."""
+        return await self._call("status", workflow, clock)
+
+    async def _call(self, action: str, workflow: str, *arguments: str | int) -> Reply:
+        from redis.exceptions import NoScriptError
+
+        script = scripts()[action]
+        key = record_key(workflow)
+        try:
+            raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
+        except NoScriptError:
+            await self._store.script_load(script.text)
+            raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
+        return Reply.parse(raw)

@@ -1,0 +1,179 @@
+"""Sections 7 and 8: what callers are told, derived from the record that a script reports.
+
+Stated anew from the contract; the harness compares it with the model's own statement.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from checkpoint_lua import Reply, StoredRecord
+from checkpoint_model.vocabulary import (
+    CONTRACT_LIMITS,
+    ERRORS,
+    MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
+    ErrorCode,
+)
+
+RETRY_AFTER_SECONDS: Final = {
+    ErrorCode.TOOL_PAUSED: 5,
+    ErrorCode.RATE_LIMITED: 1,
+    ErrorCode.DEPENDENCY_UNAVAILABLE: 1,
+}
+"""WC-ERR-3: what each retryable error asks callers to wait."""
+
+_WORDING: Final[dict[ErrorCode, tuple[str, str, str]]] = {
+    ErrorCode.INVALID_INPUT: (
+        "Invalid input",
+        "The request does not match the contract.",
+        "Correct the request and send it again; nothing was changed.",
+    ),
+    ErrorCode.CHECKPOINT_NOT_FOUND: (
+        "Checkpoint not found",
+        "Nothing is remembered of this workflow: it was never claimed, or its record expired.",
+        "Look at the external system before acting, then claim the workflow.",
+    ),
+    ErrorCode.CHECKPOINT_NOT_HELD: (
+        "Checkpoint not held",
+        "The caller does not hold an active claim on this workflow.",
+        "Do not act; ask for the status, and claim when it allows that.",
+    ),
+    ErrorCode.CHECKPOINT_TERMINAL: (
+        "Checkpoint is terminal",
+        "This workflow is settled for good.",
+        "Do not act; ask for the status to see how it was settled.",
+    ),
+    ErrorCode.STALE_GENERATION: (
+        "Stale generation",
+        "The request names a generation that is not the record's.",
+        "Stop acting for the old generation; ask for the status to see the current one.",
+    ),
+    ErrorCode.INVALID_TRANSITION: (
+        "Invalid transition",
+        "This stage cannot be reached from the record's, or not with this evidence.",
+        "Send a move that the graph has, with the evidence that it asks for.",
+    ),
+    ErrorCode.OBSERVATION_CONFLICT: (
+        "Observation conflict",
+        "This observation key was applied with another transition.",
+        "Use a fresh observation key for each outcome observed.",
+    ),
+    ErrorCode.CONFIGURATION_CONFLICT: (
+        "Configuration conflict",
+        "The record was made with another configuration, given in `configuration`.",
+        "Claim with the record's own configuration.",
+    ),
+    ErrorCode.CHECKPOINT_LIMIT_REACHED: (
+        "Checkpoint limit reached",
+        "The record has had all of its generations.",
+        "Settle the effect by hand, or wait until the record has expired.",
+    ),
+    ErrorCode.TOOL_PAUSED: (
+        "Tool paused",
+        "An operator paused the tool: no claim is decided for now.",
+        "Wait as long as `retry_after_seconds` says, then send the same request again.",
+    ),
+    ErrorCode.RATE_LIMITED: (
+        "Rate limited",
+        "Too many requests.",
+        "Wait as long as `retry_after_seconds` says, then send the same request again.",
+    ),
+    ErrorCode.DEPENDENCY_UNAVAILABLE: (
+        "Dependency unavailable",
+        "The store did not answer in time or refused: the request may have been applied.",
+        "Send the same request again; if it was applied, that is what the answer will say.",
+    ),
+}
+_SETTLED: Final = ("caller_verified", "failed", "compensated")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp(time_ms: int) -> str:
+    """WC-TIME-5, from milliseconds since the epoch."""
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
+
+
+def result(
+    reply: Reply, record: StoredRecord, *, action: str, workflow_hash: str, caller: str | None
+) -> dict[str, Any]:
+    """The result of section 7. ``caller`` is the digest of the request's holder, if it has one."""
+    now_ms = reply.now_ms
+    outcome = reply.outcome
+    settled = record.stage in _SETTLED
+    active = not settled and now_ms < record.claim_end_ms
+    held = active and caller == record.holder
+    lapsed = not settled and not active
+    claimable = lapsed or (record.stage == "failed" and record.retry_failed)
+    if held:
+        next_actions = ["transition", "status", "abandon"]
+    elif claimable and record.generation < CONTRACT_LIMITS.generations:
+        next_actions = ["claim", "status"]
+    else:
+        next_actions = ["status"]
+    return {
+        "action": action,
+        "workflow_hash": workflow_hash,
+        "observed_at": timestamp(now_ms),
+        "stage": record.stage,
+        "generation": record.generation,
+        "acquired": outcome in ("acquired", "recovered"),
+        "recovered": outcome == "recovered",
+        "reused": outcome == "reused",
+        "recovery_required": record.stage == "uncertain" or lapsed or outcome == "reused",
+        "transitioned": outcome == "transitioned",
+        "observation_replayed": outcome == "observation_replayed",
+        "abandoned": outcome == "abandoned",
+        "claim_active": active,
+        "held_by_caller": held,
+        "claim_expires_at": timestamp(record.claim_end_ms) if active else None,
+        "state_expires_at": timestamp(record.state_end_ms),
+        "claim_ttl_seconds_remaining": (record.claim_end_ms - now_ms) // 1000 if active else 0,
+        "state_ttl_seconds_remaining": (record.state_end_ms - now_ms) // 1000,
+        "evidence_type": record.evidence_type,
+        "evidence_fingerprint_present": record.evidence_fingerprint_present,
+        "retry_failed_allowed": record.retry_failed,
+        "allowed_next_actions": next_actions,
+        "minimum_action_safety_margin_seconds": MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
+        "external_proof": False,
+    }
+
+
+def decided_problem(code: ErrorCode, reply: Reply) -> dict[str, Any]:
+    """An error that section 6 decided, with the members of WC-ERR-2 and WC-ERR-8."""
+    members = problem(code)
+    members["observed_at"] = timestamp(reply.now_ms)
+    record = reply.record
+    if record is None:
+        return members
+    members["stage"] = record.stage
+    members["generation"] = record.generation
+    if record.stage not in _SETTLED and reply.now_ms < record.claim_end_ms:
+        members["claim_expires_at"] = timestamp(record.claim_end_ms)
+    if code is ErrorCode.CONFIGURATION_CONFLICT:
+        members["configuration"] = {
+            "claim_ttl_seconds": record.claim_ttl_seconds,
+            "state_ttl_seconds": record.state_ttl_seconds,
+            "retry_failed": record.retry_failed,
+        }
+    return members
+
+
+def problem(
+    code: ErrorCode, *, http_status: int | None = None, detail: str | None = None
+) -> dict[str, Any]:
+    """The problem object of section 8. A ``detail`` must quote nothing of the request."""
+    row = ERRORS[code]
+    title, usual_detail, recovery = _WORDING[code]
+    members: dict[str, Any] = {
+        "type": f"urn:workflow-checkpoint:problem:{code}",
+        "title": title,
+        "status": http_status or row.http_statuses[0],
+        "detail": detail or usual_detail,
+        "code": str(code),
+        "retry": row.retry,
+        "charged": False,
+        "recovery": recovery,
+    }
+    if row.retry:
+        members["retry_after_seconds"] = RETRY_AFTER_SECONDS[code]
+    return members

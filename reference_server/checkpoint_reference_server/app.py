@@ -1,0 +1,160 @@
+"""The HTTP binding (section 11) as an ASGI application."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, TOOL_PATH
+from checkpoint_reference_server.connection import (
+    StoreUnavailableError,
+    connect,
+    unavailable_when_it_fails,
+)
+from checkpoint_reference_server.controls import Controls, create_controls_app
+from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.tool import Answer, Tool
+
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What a server process is told. Holds the key, so it is never printed or logged."""
+
+    store_url: str
+    hmac_key: bytes
+    controls_port: int | None = None
+    """The loopback port whose connections reach the test controls, where they are on."""
+    log_level: str = "info"
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return "Settings(…)"
+
+
+def create_app(settings: Settings) -> ASGIApp:
+    """The application of one process. Connects to the store when the first request needs it.
+
+    Raises:
+        ValueError: the HMAC key is too short (WC-ID-5).
+    """
+    configure(settings.log_level)
+    log = structlog.get_logger()
+    store = connect(settings.store_url)
+    controls = None if settings.controls_port is None else Controls()
+    tool = Tool(store, Digests(settings.hmac_key), controls)
+
+    async def checkpoint(request: Request) -> Response:
+        started = time.perf_counter()
+        body = await _read(request)
+        headers = request.headers
+        answer = await tool.answer(
+            body, headers.get("content-type"), headers.get("content-encoding")
+        )
+        log.info(
+            "request",
+            action=answer.action,
+            status=answer.http_status,
+            code=answer.members.get("code"),
+            milliseconds=round((time.perf_counter() - started) * 1000, 2),
+        )
+        return _response(answer)
+
+    async def health(_: Request) -> Response:
+        try:
+            async with unavailable_when_it_fails():
+                await store.ping()
+            answers = controls is None or controls.dependency_available
+        except StoreUnavailableError:
+            answers = False
+        body = {"store": "answers" if answers else "does not answer"}
+        return Response(
+            msgspec.json.encode(body),
+            200 if answers else 503,
+            {**_NO_STORE},
+            media_type="application/json",
+        )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await store.aclose()
+
+    public = Starlette(
+        routes=[
+            Route(TOOL_PATH, checkpoint, methods=["POST"]),
+            Route(HEALTH_PATH, health, methods=["GET"]),
+        ],
+        exception_handlers={
+            HTTPException: _plain,
+            ClientDisconnect: _gone,
+            Exception: _internal_fault,
+        },
+        lifespan=lifespan,
+    )
+    public.router.redirect_slashes = False
+    if controls is None or settings.controls_port is None:
+        return public
+    return _by_listener(
+        public, create_controls_app(controls, store, tool.switch), settings.controls_port
+    )
+
+
+async def _read(request: Request) -> bytes:
+    """The body, or as much of it as shows that it is too long (WC-IN-4)."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            break
+    return bytes(body)
+
+
+def _response(answer: Answer) -> Response:
+    headers = dict(_NO_STORE)
+    retry_after = answer.members.get("retry_after_seconds")
+    if retry_after is not None:
+        headers["Retry-After"] = str(retry_after)
+    kind = "application/json" if answer.http_status == 200 else "application/problem+json"
+    return Response(msgspec.json.encode(answer.members), answer.http_status, headers, kind)
+
+
+def _plain(_: Request, error: Exception) -> Response:
+    """WC-ERR-9: an unknown path or a wrong method, without a code and quoting nothing."""
+    assert isinstance(error, HTTPException)
+    return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+
+
+def _gone(_: Request, __: Exception) -> Response:
+    return PlainTextResponse("", 400)  # nobody is there to read it
+
+
+def _internal_fault(_: Request, __: Exception) -> Response:
+    return PlainTextResponse("Internal fault\n", 500)  # the HTTP layer logs it
+
+
+def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGIApp:
+    """Send what arrived on the controls' own listener to them, and nothing else.
+
+    ``scope["server"]`` is the local address of the connection's socket, which no header of a
+    request can change.
+    """
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        server: Any = scope.get("server")
+        on_controls = server is not None and server[1] == controls_port
+        await (controls if on_controls else public)(scope, receive, send)
+
+    return dispatch

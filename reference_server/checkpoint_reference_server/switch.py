@@ -1,0 +1,59 @@
+"""The operator's switch: a flag in the store that every process of every server sees.
+
+``workflow-checkpoint pause`` sets it and ``resume`` clears it. Each process remembers what it
+read for at most ``FLAG_AGE_SECONDS_MAX``, counted from before it asked, so a pause holds
+everywhere that long after it was set, and the hot path pays one extra read a second.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from checkpoint_lua import KEY_PREFIX
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+FLAG_KEY: Final = f"{KEY_PREFIX}paused"
+FLAG_AGE_SECONDS_MAX: Final = 1.0
+
+
+class Switch:
+    """Whether the tool is paused, as one process knows it."""
+
+    def __init__(
+        self, store: "redis.asyncio.Redis", monotonic_seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._monotonic_seconds = monotonic_seconds
+        self._paused = False
+        self._read_at_seconds = float("-inf")
+
+    async def paused(self) -> bool:
+        """Whether an operator paused the tool (WC-ERR-7).
+
+        Raises what the client raises when the store cannot be asked.
+        """
+        now = self._monotonic_seconds()
+        if now - self._read_at_seconds >= FLAG_AGE_SECONDS_MAX:
+            self._paused = bool(await self._store.exists(FLAG_KEY))
+            self._read_at_seconds = now
+        return self._paused
+
+    def forget(self) -> None:
+        """Read the flag again before the next decision."""
+        self._read_at_seconds = float("-inf")
+
+
+def set_paused(client: "redis.Redis", *, paused: bool) -> None:
+    """Set or clear the flag, and return when every process must have read it anew.
+
+    Raises:
+        redis.exceptions.RedisError: the store did not take it.
+    """
+    if paused:
+        client.set(FLAG_KEY, "1")
+    else:
+        client.delete(FLAG_KEY)
+    time.sleep(FLAG_AGE_SECONDS_MAX)

@@ -1,0 +1,147 @@
+"""One request from its bytes to its answer, whatever binding carried it.
+
+The conversation, and the error of each step:
+
+1. headers and body (section 3)                         INVALID_INPUT
+2. the limit that the controls set                      RATE_LIMITED
+3. the operator's switch, for ``claim``                 TOOL_PAUSED
+4. identifiers become digests (section 4)
+5. the script decides, in one atomic step (section 6)   the codes of section 6
+6. no answer in time, or a write refused                DEPENDENCY_UNAVAILABLE
+7. the result (section 7)
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import redis.asyncio as redis
+
+from checkpoint_lua import Checkpoints, Reply
+from checkpoint_model.vocabulary import ErrorCode
+from checkpoint_reference_server import answers, inputs
+from checkpoint_reference_server.connection import (
+    StoreUnavailableError,
+    unavailable_when_it_fails,
+)
+from checkpoint_reference_server.controls import Controls
+from checkpoint_reference_server.digests import Digests, Workflow
+from checkpoint_reference_server.switch import Switch
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result, or a problem object. ``http_status`` is 200 for a result."""
+
+    http_status: int
+    members: dict[str, Any]
+    action: str | None = None
+    """For the log: what was asked, where that could be read."""
+
+
+class Tool:
+    """The workflow checkpoint on one store."""
+
+    def __init__(self, store: redis.Redis, digests: Digests, controls: Controls | None) -> None:
+        self.switch = Switch(store)
+        self._checkpoints = Checkpoints(store)
+        self._digests = digests
+        self._controls = controls
+
+    async def answer(
+        self, body: bytes, content_type: str | None, content_encoding: str | None
+    ) -> Answer:
+        """Answer one request. Never raises for anything that a caller sent."""
+        try:
+            inputs.check_headers(content_type, content_encoding)
+            request = inputs.parse(body)
+        except inputs.InvalidInputError as error:
+            return refusal(error)
+        return await self.decide(request)
+
+    async def decide(self, request: inputs.JsonObject) -> Answer:
+        """Decide a request that section 3 admits."""
+        action: str = request["action"]
+        controls = self._controls
+        if controls is not None:
+            if not controls.admit():
+                return _problem(ErrorCode.RATE_LIMITED, action)
+            if not controls.dependency_available:
+                return _problem(ErrorCode.DEPENDENCY_UNAVAILABLE, action)
+        workflow = self._digests.workflow(request["namespace"], request["workflow_key"])
+        holder = request.get("holder")
+        caller = None if holder is None else workflow.holder(holder)
+        try:
+            async with unavailable_when_it_fails():
+                if action == "claim" and await self.switch.paused():
+                    return _problem(ErrorCode.TOOL_PAUSED, action)
+                clock = "" if controls is None else controls.clock
+                reply = await self._step(request, workflow, caller, clock)
+        except StoreUnavailableError:
+            return _problem(ErrorCode.DEPENDENCY_UNAVAILABLE, action)
+        if reply.outcome in ErrorCode.__members__:
+            members = answers.decided_problem(ErrorCode(reply.outcome), reply)
+            return Answer(members["status"], members, action)
+        assert reply.record is not None
+        members = answers.result(
+            reply,
+            reply.record,
+            action=action,
+            workflow_hash=workflow.workflow_hash,
+            caller=caller,
+        )
+        return Answer(200, members, action)
+
+    async def _step(
+        self, request: inputs.JsonObject, workflow: Workflow, caller: str | None, clock: str
+    ) -> Reply:
+        match request["action"], caller:
+            case "status", _:
+                return await self._checkpoints.status(workflow.key, clock=clock)
+            case "claim", str(holder):
+                return await self._checkpoints.claim(
+                    workflow.key,
+                    holder=holder,
+                    claim_ttl_seconds=request["claim_ttl_seconds"],
+                    state_ttl_seconds=request["state_ttl_seconds"],
+                    retry_failed=request["retry_failed"],
+                    clock=clock,
+                )
+            case "transition", str(holder):
+                evidence_type = request.get("evidence_type")
+                fingerprint = request.get("evidence_fingerprint")
+                return await self._checkpoints.transition(
+                    workflow.key,
+                    holder=holder,
+                    generation=request["generation"],
+                    to_stage=request["to_stage"],
+                    observation=workflow.observation(request["observation_key"]),
+                    body=workflow.body(
+                        request["holder"],
+                        request["generation"],
+                        request["to_stage"],
+                        evidence_type,
+                        fingerprint,
+                    ),
+                    evidence_type=evidence_type,
+                    evidence_fingerprint_present=fingerprint is not None,
+                    clock=clock,
+                )
+            case "abandon", str(holder):
+                return await self._checkpoints.abandon(
+                    workflow.key, holder=holder, generation=request["generation"], clock=clock
+                )
+            case other:
+                raise AssertionError(f"the schema admits no such request: {other[0]}")
+
+
+def refusal(error: inputs.InvalidInputError) -> Answer:
+    """``INVALID_INPUT``, with the detail that names what is wrong."""
+    members = answers.problem(
+        ErrorCode.INVALID_INPUT, http_status=error.http_status, detail=error.detail
+    )
+    return Answer(error.http_status, members)
+
+
+def _problem(code: ErrorCode, action: str) -> Answer:
+    members = answers.problem(code)
+    return Answer(members["status"], members, action)
