@@ -1,0 +1,227 @@
+"""From an exchange to an answer, with everything that is wrong with its form.
+
+``Answer = Result | Problem | Unknown``: refused and unknown are different. A refusal is known;
+after ``DEPENDENCY_UNAVAILABLE``, a 5xx without a code or no answer at all, nobody knows.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from checkpoint_conformance.client import Exchange, HttpAnswer, Lost
+from checkpoint_model import ERRORS, ErrorCode
+from checkpoint_model.vocabulary import WORKFLOW_HASH_PREFIX
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One thing that is wrong, and the rules that it breaks, the nearest first."""
+
+    rules: tuple[str, ...]
+    what: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A success."""
+
+    members: dict[str, Any]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """An error of section 8."""
+
+    code: ErrorCode
+    members: dict[str, Any]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unknown:
+    """Nothing that tells whether the request was applied."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foreign:
+    """A complete answer that is neither a result nor an error of the contract."""
+
+    why: str
+    faults: tuple[Fault, ...]
+
+
+Answer: TypeAlias = Result | Problem | Unknown | Foreign
+
+_FREE_STRINGS: Final = ("type", "title", "detail", "recovery")
+_PROBLEM_MEMBERS: Final = frozenset(
+    {*_FREE_STRINGS, "status", "code", "retry", "charged", "observed_at", "stage", "generation"}
+    | {"claim_expires_at", "retry_after_seconds", "configuration"}
+)
+
+
+def read(exchange: Exchange) -> Answer:
+    """Classify the answer of a tool request and check its form (sections 8 and 11)."""
+    answer = exchange.answer
+    if isinstance(answer, Lost):
+        return Unknown(why=f"{answer.reason}. {answer.detail}".rstrip(". "))
+    members = _json_object(answer.body)
+    code = members.get("code") if members is not None else None
+    if members is not None and answer.status == 200:
+        return Result(members=members, faults=tuple(_form_of_result(answer, members)))
+    if members is not None and isinstance(code, str) and code in ErrorCode.__members__:
+        faults = tuple(_form_of_problem(answer, members, ErrorCode(code)))
+        return Problem(code=ErrorCode(code), members=members, faults=faults)
+    if answer.status >= 500:
+        return Unknown(why=f"HTTP {answer.status} without a code")
+    return _foreign(answer, members)
+
+
+def _foreign(answer: HttpAnswer, members: dict[str, Any] | None) -> Foreign:
+    kind = answer.header("content-type") or "no content type"
+    got = f"HTTP {answer.status}, {kind}: {_excerpt(answer.body)}"
+    rule = "WC-HTTP-1" if answer.status == 200 or members is None else "WC-ERR-1"
+    fault = Fault(
+        rules=(rule,),
+        what="the answer is neither a result nor an error of the contract",
+        expected="200 with a result, or a problem object with a code of section 8",
+        got=got,
+    )
+    return Foreign(why=got, faults=(fault,))
+
+
+def _form_of_result(answer: HttpAnswer, members: dict[str, Any]) -> Iterable[Fault]:
+    yield from _binding(answer, "application/json")
+    if "code" in members:
+        yield Fault(
+            rules=("WC-ERR-1",),
+            what="a problem object came with status 200",
+            expected="the status of its code",
+            got=f"200, code {members['code']!r}",
+        )
+    workflow_hash = members.get("workflow_hash")
+    if not is_workflow_hash(workflow_hash):
+        yield Fault(
+            rules=("WC-ID-1",),
+            what="workflow_hash has another form",
+            expected=f"{WORKFLOW_HASH_PREFIX} and 64 lower-case hex digits",
+            got=repr(workflow_hash),
+        )
+
+
+def is_workflow_hash(value: object) -> bool:
+    """Whether a value has the form of WC-ID-1."""
+    if not isinstance(value, str) or not value.startswith(WORKFLOW_HASH_PREFIX):
+        return False
+    digits = value.removeprefix(WORKFLOW_HASH_PREFIX)
+    return len(digits) == 64 and set(digits) <= set("0123456789abcdef")
+
+
+def _form_of_problem(
+    answer: HttpAnswer, members: dict[str, Any], code: ErrorCode
+) -> Iterable[Fault]:
+    yield from _binding(answer, "application/problem+json")
+    row = ERRORS[code]
+    statuses = row.http_statuses
+    said = members.get("status")
+    if answer.status not in statuses or said != answer.status or isinstance(said, bool):
+        yield Fault(
+            rules=("WC-ERR-1",),
+            what=f"the status of {code}",
+            expected=f"{' or '.join(map(str, statuses))}, the same as HTTP's and as `status`",
+            got=f"HTTP {answer.status}, `status` {said!r}",
+        )
+    for member, expected in (("retry", row.retry), ("charged", False)):
+        if members.get(member) is not expected:
+            yield Fault(
+                rules=("WC-ERR-1",),
+                what=f"`{member}` of {code}",
+                expected=json.dumps(expected),
+                got=_shown(members, member),
+            )
+    for member in _FREE_STRINGS:
+        if not isinstance(members.get(member), str):
+            yield Fault(
+                rules=("WC-ERR-1",),
+                what=f"`{member}` of the problem object",
+                expected="a string",
+                got=_shown(members, member),
+            )
+    unknown = sorted(members.keys() - _PROBLEM_MEMBERS)
+    if unknown:
+        yield Fault(
+            rules=("WC-ERR-2",),
+            what="members that a problem object does not have",
+            expected="none",
+            got=", ".join(unknown),
+        )
+    yield from _retry_after(answer, members, code)
+
+
+def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
+    seconds = members.get("retry_after_seconds")
+    header = answer.header("retry-after")
+    if not ERRORS[code].retry:
+        if "retry_after_seconds" in members:
+            yield Fault(
+                rules=("WC-ERR-3",),
+                what=f"{code} is not retryable",
+                expected="no `retry_after_seconds`",
+                got=_shown(members, "retry_after_seconds"),
+            )
+        return
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
+        yield Fault(
+            rules=("WC-ERR-3",),
+            what=f"`retry_after_seconds` of {code}",
+            expected="an integer, at least 1",
+            got=_shown(members, "retry_after_seconds"),
+        )
+    elif header != str(seconds):
+        yield Fault(
+            rules=("WC-ERR-3",),
+            what="the Retry-After header",
+            expected=str(seconds),
+            got=repr(header),
+        )
+
+
+def _binding(answer: HttpAnswer, media_type: str) -> Iterable[Fault]:
+    got = (answer.header("content-type") or "").partition(";")[0].strip().lower()
+    if got != media_type:
+        yield Fault(
+            rules=("WC-HTTP-1",),
+            what="the answer's content type",
+            expected=media_type,
+            got=repr(answer.header("content-type")),
+        )
+    directives = (answer.header("cache-control") or "").lower().replace(" ", "").split(",")
+    if "no-store" not in directives:
+        yield Fault(
+            rules=("WC-HTTP-1",),
+            what="the answer's Cache-Control header",
+            expected="no-store",
+            got=repr(answer.header("cache-control")),
+        )
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return members if isinstance(members, dict) else None
+
+
+def _shown(members: dict[str, Any], member: str) -> str:
+    return json.dumps(members[member]) if member in members else "(absent)"
+
+
+def _excerpt(body: bytes) -> str:
+    text = " ".join(body.decode("utf-8", "replace").split())
+    return text[:120] + "…" if len(text) > 120 else text or "(empty)"

@@ -1,0 +1,113 @@
+"""The whole of ``check``: target, preflight, checks, verdict, report, exit status."""
+
+import secrets
+import sys
+import time
+import traceback
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from checkpoint_conformance import report, terminal
+from checkpoint_conformance.checks import CHECKS
+from checkpoint_conformance.launch import LaunchError, reference_server
+from checkpoint_conformance.preflight import UnreachableError, preflight
+from checkpoint_conformance.run import PROFILES, Run, Target
+from checkpoint_conformance.session import TargetPausedError
+from checkpoint_conformance.verdict import (
+    EXIT_CODES,
+    EXIT_HARNESS_FAULT,
+    EXIT_UNREACHABLE,
+    Verdict,
+    judge,
+)
+
+_UNREACHABLE = (LaunchError, UnreachableError, TargetPausedError)
+
+
+def check_target(
+    target: Target | None,
+    *,
+    profile: str,
+    seed: int | None,
+    report_folder: Path | None,
+    require_all: bool,
+    console: Console | None = None,
+) -> int:
+    """Check a target, or the reference server where none is given; the exit status.
+
+    Tells the terminal everything, and ``report_folder`` too where one is given.
+    """
+    console = console or Console()
+    errors = Console(stderr=True)
+    if seed is None:
+        seed = secrets.randbits(32)
+    try:
+        with ExitStack() as stack:
+            if target is None:
+                with console.status("Starting Valkey and the reference server"):
+                    target = stack.enter_context(reference_server())
+            preflight(target)
+            outcome = _go_through(target, profile, seed, require_all, console)
+    except _UNREACHABLE as error:
+        errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _write_error(report_folder, str(error), seed)
+        return EXIT_UNREACHABLE
+    except KeyboardInterrupt:
+        errors.print("Interrupted before the first check.")
+        _write_error(report_folder, "interrupted before the first check", seed)
+        return EXIT_CODES[Verdict.INCOMPLETE]
+    except Exception:
+        errors.print(
+            "This is a fault of the harness, not of the target. Please report it, with this:",
+            highlight=False,
+        )
+        errors.print(traceback.format_exc(), markup=False, highlight=False)
+        errors.print(f"(--seed {seed})", highlight=False)
+        _write_error(report_folder, "a fault of the harness", seed, traceback.format_exc())
+        return EXIT_HARNESS_FAULT
+    terminal.show(console, outcome)
+    if report_folder is not None:
+        report.write(report_folder, report.document(outcome), outcome)
+        console.print(f"[dim]Report: {report_folder / report.FILE_NAME}[/]", highlight=False)
+    return EXIT_CODES[outcome.judged.verdict]
+
+
+def _go_through(
+    target: Target, profile: str, seed: int, require_all: bool, console: Console
+) -> report.Outcome:
+    started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    started = time.monotonic()
+    described = target.address.url + (f"  ({target.description})" if target.description else "")
+    console.print(f"Checking {described}", markup=False, highlight=False, soft_wrap=True)
+    interrupted = ""
+    with terminal.LiveProgress(console) as progress:
+        run = Run(target=target, profile=PROFILES[profile], seed=seed, progress=progress)
+        try:
+            for check in CHECKS:
+                if check.applies_to(target):
+                    run.check_name = check.name
+                    progress.check(check.title)
+                    with run.guarded():
+                        check.run(run)
+        except KeyboardInterrupt:
+            interrupted = "interrupted before the end"
+        finally:
+            run.close()
+    return report.Outcome(
+        run=run,
+        judged=judge(run.tally, target, require_all=require_all, interrupted=interrupted),
+        started_at=started_at,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_error(folder: Path | None, message: str, seed: int, details: str = "") -> None:
+    if folder is None:
+        return
+    try:
+        report.write(folder, report.error_document(message, seed=seed, details=details))
+    except OSError as error:
+        sys.stderr.write(f"The report could not be written: {error}\n")

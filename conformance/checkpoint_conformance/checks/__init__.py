@@ -1,0 +1,29 @@
+"""The checks, in the order in which a run goes through them."""
+
+from checkpoint_conformance.checks import (
+    controls,
+    deadlines,
+    example,
+    http,
+    inputs,
+    races,
+    stateful,
+    store,
+    walk,
+)
+from checkpoint_conformance.run import Check
+
+CHECKS: tuple[Check, ...] = (
+    *example.CHECKS,
+    *inputs.CHECKS,
+    *http.CHECKS,
+    *walk.CHECKS,
+    *stateful.CHECKS,
+    *deadlines.CHECKS,
+    *races.CHECKS,
+    *controls.CHECKS,
+    *store.CHECKS,
+)
+"""Every check; those of one name are the same with other access."""
+
+__all__ = ["CHECKS"]

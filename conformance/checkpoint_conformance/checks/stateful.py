@@ -1,0 +1,326 @@
+"""Sequences that Hypothesis draws, each answer compared with the model, and shrunk when wrong.
+
+Small pools, so that names collide: three holders, a few observation keys, generations that
+are off by one, the clock moved to just before, at and just after the deadlines. The identities
+are fresh in every sequence and no part of what is drawn, so a sequence means the same each
+time it is sent.
+"""
+
+from typing import Any, Final
+
+from checkpoint_conformance.clock import FrozenClock
+from checkpoint_conformance.run import Check, Run
+from checkpoint_conformance.session import LostError, ViolationError, fresh_key
+from checkpoint_model import (
+    MOVES,
+    SETTLED,
+    Abandon,
+    Claim,
+    EvidenceType,
+    Request,
+    Stage,
+    Status,
+    Transition,
+)
+
+_FINGERPRINTS: Final = (None, "sha256:" + "a" * 64, "sha256:" + "b" * 64)
+_TO_STAGES: Final = tuple(stage for stage in Stage if stage is not Stage.CLAIMED)
+_HOLDERS: Final = 3
+_OBSERVATION_KEYS: Final = 4
+_CLAIM_TTL_SECONDS: Final = (899, 900)
+_STATE_TTL_SECONDS: Final = (1800, 3600)
+_GENERATIONS_MAX: Final = 16
+
+
+def stateful(run: Run) -> None:
+    """Draw sequences until the profile's number is reached; every fault goes to the tally."""
+    # Imported here: Hypothesis takes a third of a second, which `--help` need not wait for.
+    from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+    from hypothesis.errors import Flaky
+    from hypothesis.stateful import run_state_machine_as_test
+
+    machine = _machine(run)
+    seed(run.seed)(machine)
+    try:
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=run.profile.stateful_examples,
+                stateful_step_count=run.profile.stateful_steps,
+                phases=[Phase.generate, Phase.shrink],
+                database=None,
+                deadline=None,
+                derandomize=False,
+                report_multiple_bugs=True,
+                verbosity=Verbosity.quiet,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except (ViolationError, Flaky):
+        pass  # in the tally already, with the shortest sequence that showed it
+    except BaseExceptionGroup as group:
+        # Several rules are broken. Whatever else is in the group is ours to raise.
+        _, rest = group.split((ViolationError, Flaky))
+        if rest is not None:
+            raise rest from None
+
+
+def stateful_frozen(run: Run) -> None:
+    """The same under a frozen clock, which the sequences move."""
+    with run.frozen():
+        stateful(run)
+
+
+def _kind(rule: str) -> type[ViolationError]:
+    """An exception type for each rule, so that Hypothesis shrinks each rule's fault apart."""
+    return type(rule.replace("-", "_"), (ViolationError,), {})
+
+
+_KINDS: Final[dict[str, type[ViolationError]]] = {}
+
+
+def _machine(run: Run) -> type[Any]:
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+    frozen = isinstance(run.clock, FrozenClock)
+    progress = {"examples": 0}
+    holders = st.integers(0, _HOLDERS - 1)
+    # Mostly the right one: what is right leads on, what is wrong is refused.
+    offsets = st.sampled_from([0, 0, 0, 0, -1, 1])
+    evidence = st.none() | st.sampled_from(EvidenceType)
+
+    class Machine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            progress["examples"] += 1
+            run.progress.advance(
+                min(progress["examples"], run.profile.stateful_examples),
+                run.profile.stateful_examples,
+            )
+            self.session = run.session()
+            self.holders = [fresh_key("h") for _ in range(_HOLDERS)]
+            self.keys = [fresh_key("o") for _ in range(_OBSERVATION_KEYS)]
+            self.sent: list[Request] = []
+            self.over = False
+
+        # -- helpers ---------------------------------------------------------------------
+
+        def send(self, request: Request) -> None:
+            if self.over:
+                return
+            if run.out_of_time:
+                self.over = True
+                run.tally.leave_out(
+                    f"the drawn sequences stopped after {run.profile.seconds_max:.0f} s: "
+                    "the target is slow"
+                )
+                return
+            try:
+                self.session.send(request)
+            except LostError:
+                self.over = True  # nobody knows how this workflow stands
+                return
+            except ViolationError as error:
+                run.tally.fail(error.failure)
+                kind = _KINDS.setdefault(error.failure.rule, _kind(error.failure.rule))
+                raise kind(error.failure) from None
+            self.sent.append(request)
+
+        @property
+        def generation(self) -> int:
+            record = self.session.oracle.record
+            return 1 if record is None else record.generation
+
+        def near(self, offset: int) -> int:
+            return min(max(self.generation + offset, 1), _GENERATIONS_MAX)
+
+        def configured(self, holder: int) -> Claim:
+            return Claim(
+                holder=self.holders[holder],
+                claim_ttl_seconds=self.claim_ttl_seconds,
+                state_ttl_seconds=self.state_ttl_seconds,
+                retry_failed=self.retry_failed,
+            )
+
+        def observation_key(self, number: int | None) -> str:
+            return fresh_key("o") if number is None else self.keys[number]
+
+        # -- what is drawn ---------------------------------------------------------------
+
+        @initialize(
+            holder=holders,
+            claim_ttl_seconds=st.sampled_from(_CLAIM_TTL_SECONDS),
+            state_ttl_seconds=st.sampled_from(_STATE_TTL_SECONDS),
+            retry_failed=st.booleans(),
+            claimed=st.sampled_from([True, True, True, False]),
+        )
+        def begin(
+            self,
+            holder: int,
+            claim_ttl_seconds: int,
+            state_ttl_seconds: int,
+            retry_failed: bool,
+            claimed: bool,
+        ) -> None:
+            self.claim_ttl_seconds = claim_ttl_seconds
+            self.state_ttl_seconds = state_ttl_seconds
+            self.retry_failed = retry_failed
+            if claimed:
+                self.send(self.configured(holder))
+
+        @rule(holder=holders)
+        def claim(self, holder: int) -> None:
+            self.send(self.configured(holder))
+
+        @rule(
+            holder=holders,
+            claim_ttl_seconds=st.sampled_from(_CLAIM_TTL_SECONDS),
+            state_ttl_seconds=st.sampled_from(_STATE_TTL_SECONDS),
+            retry_failed=st.booleans(),
+        )
+        def claim_configured_anew(
+            self,
+            holder: int,
+            claim_ttl_seconds: int,
+            state_ttl_seconds: int,
+            retry_failed: bool,
+        ) -> None:
+            self.send(
+                Claim(
+                    holder=self.holders[holder],
+                    claim_ttl_seconds=claim_ttl_seconds,
+                    state_ttl_seconds=state_ttl_seconds,
+                    retry_failed=retry_failed,
+                )
+            )
+
+        @rule(
+            holder=holders,
+            offset=offsets,
+            to_stage=st.sampled_from(_TO_STAGES),
+            evidence_type=evidence,
+            fingerprint=st.sampled_from(_FINGERPRINTS),
+            key=st.integers(0, _OBSERVATION_KEYS - 1),
+        )
+        def transition(
+            self,
+            holder: int,
+            offset: int,
+            to_stage: Stage,
+            evidence_type: EvidenceType | None,
+            fingerprint: str | None,
+            key: int,
+        ) -> None:
+            self.send(
+                Transition(
+                    holder=self.holders[holder],
+                    generation=self.near(offset),
+                    to_stage=to_stage,
+                    observation_key=self.keys[key],
+                    evidence_type=evidence_type,
+                    evidence_fingerprint=fingerprint if evidence_type else None,
+                )
+            )
+
+        @rule(
+            pick=st.integers(0, 63),
+            fingerprint=st.sampled_from(_FINGERPRINTS),
+            key=st.none() | st.integers(0, _OBSERVATION_KEYS - 1),
+        )
+        def move_as_the_graph_allows(
+            self, pick: int, fingerprint: str | None, key: int | None
+        ) -> None:
+            record = self.session.oracle.record
+            if record is None or record.stage in SETTLED:
+                return
+            moves: list[tuple[Stage, EvidenceType | None]] = [
+                (to_stage, kind)
+                for to_stage, kinds in MOVES[record.stage].items()
+                for kind in (*sorted(kinds),) or (None,)
+            ]
+            to_stage, evidence_type = moves[pick % len(moves)]
+            self.send(
+                Transition(
+                    holder=record.holder,
+                    generation=record.generation,
+                    to_stage=to_stage,
+                    observation_key=self.observation_key(key),
+                    evidence_type=evidence_type,
+                    evidence_fingerprint=fingerprint if evidence_type else None,
+                )
+            )
+
+        @rule(holder=holders, offset=offsets)
+        def abandon(self, holder: int, offset: int) -> None:
+            self.send(Abandon(holder=self.holders[holder], generation=self.near(offset)))
+
+        @rule()
+        def abandon_as_the_holder(self) -> None:
+            record = self.session.oracle.record
+            if record is not None:
+                self.send(Abandon(holder=record.holder, generation=record.generation))
+
+        @rule(holder=st.none() | holders)
+        def status(self, holder: int | None) -> None:
+            self.send(Status(holder=None if holder is None else self.holders[holder]))
+
+        @rule(back=st.sampled_from([1, 1, 1, 2, 3, 5, 8]))
+        def repeat(self, back: int) -> None:
+            if back <= len(self.sent):
+                self.send(self.sent[-back])
+
+        @rule(generations=st.sampled_from([1, 2, 15]), holder=holders)
+        def lapse_again_and_again(self, generations: int, holder: int) -> None:
+            for _ in range(generations):
+                record = self.session.oracle.record
+                if record is None or record.terminal or record.generation == _GENERATIONS_MAX:
+                    return
+                self.abandon_as_the_holder()
+                self.send(self.configured(holder))
+                if self.over:
+                    return
+
+        @precondition(lambda _: frozen)
+        @rule(
+            deadline=st.sampled_from(["claim", "claim", "state"]),
+            offset_ms=st.sampled_from([-1, 0, 0, 1]),
+        )
+        def wait_for_a_deadline(self, deadline: str, offset_ms: int) -> None:
+            record = self.session.oracle.record
+            if record is None or self.over:
+                return
+            at_ms = (
+                record.claim_expires_at_ms if deadline == "claim" else record.state_expires_at_ms
+            )
+            self.wait_until(at_ms + offset_ms)
+
+        @precondition(lambda _: frozen)
+        @rule(milliseconds=st.sampled_from([1, 999, 1000, 1001]))
+        def wait_a_little(self, milliseconds: int) -> None:
+            assert isinstance(run.clock, FrozenClock)
+            if not self.over:
+                self.wait_until(run.clock.now_ms + milliseconds)
+
+        def wait_until(self, at_ms: int) -> None:
+            assert isinstance(run.clock, FrozenClock)
+            if at_ms > run.clock.now_ms:
+                run.advance(at_ms - run.clock.now_ms, self.session)
+
+    return Machine
+
+
+CHECKS = (
+    Check(
+        name="stateful",
+        title="Drawn sequences against the model",
+        run=stateful,
+        only_without_controls=True,
+    ),
+    Check(
+        name="stateful",
+        title="Drawn sequences against the model, clock frozen",
+        run=stateful_frozen,
+        needs_controls=True,
+    ),
+)

@@ -1,0 +1,303 @@
+"""Every decision row and every cell of graph and evidence, once, by fixed sequences.
+
+What the drawn sequences reach by chance this one reaches for certain, so that no run lacks a
+row. Nothing here says what to expect: the oracle does.
+"""
+
+from itertools import product
+from typing import Final
+
+from checkpoint_conformance.run import Check, Run
+from checkpoint_conformance.session import Session, fresh_key
+from checkpoint_model import Abandon, Claim, EvidenceType, Request, Stage, Status, Transition
+
+CLAIM_TTL_SECONDS: Final = 900
+STATE_TTL_SECONDS: Final = 3600
+"""As long as can be: without controls no deadline must come in the middle."""
+FINGERPRINT: Final = "sha256:" + "0123456789abcdef" * 4
+OTHER_FINGERPRINT: Final = "sha256:" + "fedcba9876543210" * 4
+_TO_STAGES: Final = [stage for stage in Stage if stage is not Stage.CLAIMED]
+
+
+class Cast:
+    """Fresh names for the workers of one sequence, and the requests that they send."""
+
+    def __init__(self) -> None:
+        self.ann, self.bob, self.cy = (fresh_key("h") for _ in range(3))
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        retry: bool = False,
+        claim_ttl_seconds: int = CLAIM_TTL_SECONDS,
+        state_ttl_seconds: int = STATE_TTL_SECONDS,
+    ) -> Claim:
+        """A claim as every one of the sequence sends it, but for what is changed."""
+        return Claim(
+            holder=holder,
+            claim_ttl_seconds=claim_ttl_seconds,
+            state_ttl_seconds=state_ttl_seconds,
+            retry_failed=retry,
+        )
+
+    def brief_claim(self, holder: str) -> Claim:
+        """A claim whose deadlines come within the sequence: after 20 s and 30 s."""
+        return self.claim(holder, claim_ttl_seconds=20, state_ttl_seconds=30)
+
+    def move(
+        self,
+        holder: str,
+        generation: int,
+        to_stage: Stage,
+        evidence_type: EvidenceType | None = None,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+    ) -> Transition:
+        """A transition under a fresh observation key, or the one given."""
+        return Transition(
+            holder=holder,
+            generation=generation,
+            to_stage=to_stage,
+            observation_key=key or fresh_key("o"),
+            evidence_type=evidence_type,
+            evidence_fingerprint=fingerprint,
+        )
+
+
+def _send(session: Session, *requests: Request) -> None:
+    for request in requests:
+        session.send(request)
+
+
+def _claims_and_moves(run: Run) -> None:
+    """From a first claim to settlement, with everything that is refused on the way."""
+    cast, session = Cast(), run.session()
+    ann, bob, cy = cast.ann, cast.bob, cast.cy
+    seen = fresh_key("o")
+    doubt = cast.move(ann, 1, Stage.UNCERTAIN, key=seen)
+    done = cast.move(
+        bob, 2, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ, fingerprint=FINGERPRINT
+    )
+    _send(
+        session,
+        Status(),
+        Status(holder=ann),
+        cast.move(ann, 1, Stage.UNCERTAIN, key=seen),
+        Abandon(holder=ann, generation=1),
+        cast.claim(ann),
+        cast.claim(ann),
+        Status(holder=ann),
+        Status(holder=bob),
+        Status(),
+        cast.claim(bob),
+        cast.claim(ann, claim_ttl_seconds=899),
+        cast.claim(bob, state_ttl_seconds=3599),
+        cast.claim(ann, retry=True),
+        cast.move(ann, 2, Stage.UNCERTAIN),
+        cast.move(bob, 1, Stage.UNCERTAIN),
+        # Refused under a key, corrected, and sent again under the same key.
+        cast.move(ann, 1, Stage.UNCERTAIN, EvidenceType.EXTERNAL_READ, key=seen),
+        doubt,
+        doubt,
+        cast.move(bob, 1, Stage.UNCERTAIN, key=seen),
+        cast.move(ann, 2, Stage.UNCERTAIN, key=seen),
+        cast.move(ann, 1, Stage.COMPENSATED, key=seen),
+        cast.move(ann, 1, Stage.UNCERTAIN, EvidenceType.EXTERNAL_READ, key=seen),
+        cast.claim(ann),
+        cast.move(ann, 1, Stage.UNCERTAIN),
+        Abandon(holder=ann, generation=2),
+        Abandon(holder=bob, generation=1),
+        Abandon(holder=ann, generation=1),
+        Abandon(holder=ann, generation=1),
+        Abandon(holder=bob, generation=1),
+        Status(holder=ann),
+        cast.move(ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ),
+        cast.claim(cy, claim_ttl_seconds=1),
+        cast.claim(bob),
+        cast.claim(bob),
+        cast.claim(cy),
+        doubt,  # replayed after a take-over: its generation is lower than the result's
+        cast.move(ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ),
+        Abandon(holder=ann, generation=1),
+        Abandon(holder=bob, generation=1),
+        cast.move(ann, 2, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ),
+        done,
+        done,
+        doubt,
+        Status(holder=bob),
+        cast.claim(bob),
+        cast.claim(cy, claim_ttl_seconds=1),
+        cast.move(bob, 2, Stage.COMPENSATED, EvidenceType.COMPENSATION_RECEIPT),
+        cast.move(ann, 2, Stage.COMPENSATED, EvidenceType.COMPENSATION_RECEIPT),
+        cast.move(bob, 1, Stage.COMPENSATED, EvidenceType.COMPENSATION_RECEIPT),
+        cast.move(
+            bob,
+            2,
+            Stage.CALLER_VERIFIED,
+            EvidenceType.EXTERNAL_READ,
+            key=done.observation_key,
+            fingerprint=OTHER_FINGERPRINT,
+        ),
+        Abandon(holder=bob, generation=2),
+        Abandon(holder=bob, generation=1),
+        Abandon(holder=cy, generation=2),
+    )
+
+
+def _retries(run: Run) -> None:
+    """A failure that may be retried, three times over, then one that may not."""
+    for retry in (True, False):
+        cast, session = Cast(), run.session()
+        _send(session, cast.claim(cast.ann, retry=retry))
+        for generation, holder in enumerate((cast.ann, cast.bob, cast.cy, cast.ann), start=1):
+            failure = cast.move(
+                holder,
+                generation,
+                Stage.FAILED,
+                EvidenceType.PROVIDER_REJECTION,
+                fingerprint=FINGERPRINT,
+            )
+            _send(session, failure, failure, Status(holder=holder), Status())
+            _send(
+                session,
+                cast.move(holder, generation, Stage.COMPENSATED, EvidenceType.OPERATOR_ATTESTATION),
+                Abandon(holder=holder, generation=generation),
+                cast.claim(cast.bob, retry=not retry),
+            )
+            following = (cast.bob, cast.cy, cast.ann, cast.bob)[generation - 1]
+            _send(session, cast.claim(following, retry=retry), Status(holder=following), failure)
+            if not retry:
+                break
+
+
+def _limit(run: Run) -> None:
+    """All 16 generations, by abandoning each; the last can be settled, or lapses for good.
+
+    On the way every generation moves twice at most, so one record keeps all the observations
+    that it can, and its first is still replayed at the end.
+    """
+    for ends_with in ("settled", "abandoned", "failed"):
+        cast, session = Cast(), run.session()
+        retry = ends_with == "failed"
+        first = None
+        for generation in range(1, 17):
+            holder = (cast.ann, cast.bob)[generation % 2]
+            _send(session, cast.claim(holder, retry=retry))
+            doubt = cast.move(holder, generation, Stage.UNCERTAIN)
+            failure = cast.move(holder, generation, Stage.FAILED, EvidenceType.EXTERNAL_ABSENCE)
+            if retry:
+                _send(session, doubt, failure)
+            elif generation == 1:
+                _send(session, doubt)
+            first = first or doubt
+            if generation == 16 and ends_with == "settled":
+                settled = EvidenceType.OPERATOR_ATTESTATION
+                _send(session, cast.move(holder, 16, Stage.COMPENSATED, settled))
+            elif not retry:
+                _send(session, Abandon(holder=holder, generation=generation))
+        assert first is not None
+        _send(
+            session,
+            cast.claim(cast.cy, retry=retry),
+            cast.claim(cast.ann, retry=retry),
+            Status(holder=cast.ann),
+            first,
+        )
+
+
+def _cells(run: Run) -> None:
+    """Every cell of the matrix of graph and evidence, with and without a fingerprint."""
+    evidence = [
+        (None, None),
+        *product(EvidenceType, (None, FINGERPRINT)),
+    ]
+    for number, (doubtful, to_stage, (kind, fingerprint)) in enumerate(
+        cells := list(product((False, True), _TO_STAGES, evidence))
+    ):
+        run.progress.advance(number, len(cells))
+        with run.guarded():
+            cast, session = Cast(), run.session()
+            _send(session, cast.claim(cast.ann))
+            if doubtful:
+                _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
+            _send(session, cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint))
+
+
+def _deadlines(run: Run) -> None:
+    """Both deadlines, a millisecond before, at, and after, for every action (WC-TIME-2)."""
+    for offset_ms, doubtful, abandoned in product((-1, 0, 1), (False, True), (False, True)):
+        for deadline in ("claim", "state"):
+            for asking in ("holder", "other"):
+                with run.guarded():
+                    _one_deadline(run, deadline, offset_ms, doubtful, abandoned, asking)
+
+
+def _one_deadline(
+    run: Run, deadline: str, offset_ms: int, doubtful: bool, abandoned: bool, asking: str
+) -> None:
+    requests = ("status", "transition", "abandon", "claim")
+    for first in requests:
+        cast, session = Cast(), run.session()
+        caller = cast.ann if asking == "holder" else cast.bob
+        by_name: dict[str, Request] = {
+            "status": Status(holder=caller),
+            "transition": cast.move(
+                caller, 1, Stage.CALLER_VERIFIED, EvidenceType.PROVIDER_RECEIPT
+            ),
+            "abandon": Abandon(holder=caller, generation=1),
+            "claim": cast.brief_claim(caller),
+        }
+        _send(session, cast.brief_claim(cast.ann))
+        if doubtful:
+            _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
+        if abandoned:
+            _send(session, Abandon(holder=cast.ann, generation=1))
+        run.advance((20_000 if deadline == "claim" else 30_000) + offset_ms, session)
+        # One of them first, undisturbed; then a status shows what it left behind.
+        _send(session, by_name[first], by_name["status"])
+
+
+def _capped_claim(run: Run) -> None:
+    """WC-TIME-3: a late generation's claim ends with the record, not after it."""
+    for offset_ms in (-1, 0, 1):
+        with run.guarded():
+            cast, session = Cast(), run.session()
+            _send(session, cast.brief_claim(cast.ann))
+            run.advance(25_000, session)
+            _send(session, cast.brief_claim(cast.bob), Status(holder=cast.bob))
+            run.advance(5_000 + offset_ms, session)
+            _send(session, Status(holder=cast.bob), cast.brief_claim(cast.bob))
+
+
+def walk(run: Run) -> None:
+    """All of the sequences; each goes to its end or to its first fault, and the next begins."""
+    for part in (_claims_and_moves, _retries, _limit):
+        with run.guarded():
+            part(run)
+    _cells(run)
+
+
+def walk_frozen(run: Run) -> None:
+    """The same under a frozen clock, and the deadlines to the millisecond."""
+    with run.frozen():
+        walk(run)
+        _deadlines(run)
+        _capped_claim(run)
+
+
+CHECKS = (
+    Check(
+        name="walk",
+        title="Every decision row and graph cell",
+        run=walk,
+        only_without_controls=True,
+    ),
+    Check(
+        name="walk",
+        title="Every decision row, graph cell and deadline, clock frozen",
+        run=walk_frozen,
+        needs_controls=True,
+    ),
+)

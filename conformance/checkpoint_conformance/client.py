@@ -1,0 +1,389 @@
+"""The harness's own HTTP client: one request, one answer, and when each byte moved.
+
+h11 reads and writes the protocol; this file owns the sockets, because a judge must know what a
+convenient client hides: nothing is ever sent twice, the whole exchange has one deadline however
+slowly bytes trickle, an answer that stopped half-way is told from one that never began, and the
+last byte of a request can be held back so that many requests are released at once.
+"""
+
+import contextlib
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import h11
+
+EXCHANGE_SECONDS_MAX: Final = 10.0
+"""How long one exchange may take, from opening the connection to the answer's last byte."""
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""A longer answer is given up: the contract's own are about a kilobyte."""
+_CHUNK: Final = 65536
+_USER_AGENT: Final = "workflow-checkpoint"
+
+
+class LostReason:
+    """Why there is no complete answer."""
+
+    REFUSED: Final = "the connection was refused or could not be made"
+    TIMED_OUT: Final = "no complete answer in time"
+    CLOSED: Final = "the connection was closed before an answer"
+    CUT: Final = "the connection was closed in the middle of an answer"
+    NOT_HTTP: Final = "what came back is not HTTP"
+    TOO_LONG: Final = "the answer is too long to be one of the contract's"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpAnswer:
+    """A complete answer."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case, in the order in which they came."""
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, by its lower-case name."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """No complete answer: the request may or may not have been applied."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """One request on the wire and what came of it. Times by the monotonic clock, in ns."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    called_ns: int
+    """Just before the request's last byte."""
+    returned_ns: int
+    """Just after the answer's last byte, or when it was given up."""
+    answer: HttpAnswer | Lost
+
+
+class UrlError(ValueError):
+    """The text is no URL that the harness can use; the message says what one looks like."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """Where a server listens, as a base URL says it."""
+
+    url: str
+    """Without a trailing slash."""
+    host: str
+    port: int
+    tls: bool
+    base_path: str
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """Read ``http://host[:port][/base]``.
+
+        Raises:
+            UrlError: it is something else.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            parts, port = None, None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UrlError(f"{url!r} is no base URL; one looks like http://127.0.0.1:8080")
+        if parts.query or parts.fragment or parts.username:
+            raise UrlError(f"{url!r}: a base URL has no query, fragment or user")
+        tls = parts.scheme == "https"
+        return cls(
+            url=url.rstrip("/"),
+            host=parts.hostname,
+            port=port or (443 if tls else 80),
+            tls=tls,
+            base_path=parts.path.rstrip("/"),
+        )
+
+    @property
+    def host_header(self) -> str:
+        """What the ``Host`` header says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+Headers: TypeAlias = Sequence[tuple[str, str]]
+JSON_HEADERS: Final[Headers] = (("content-type", "application/json"),)
+
+
+class Client:
+    """Exchanges with one server, over one connection that is kept open between them.
+
+    Not for several threads at once: each contender has a client of its own.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds_max: float = EXCHANGE_SECONDS_MAX,
+    ) -> None:
+        self.address = address
+        self._extra = tuple((headers or {}).items())
+        self._seconds_max = seconds_max
+        self._socket: socket.socket | None = None
+        self._connection: h11.Connection | None = None
+
+    def exchange(
+        self, method: str, path: str, body: bytes = b"", headers: Headers = ()
+    ) -> Exchange:
+        """Send one request and wait for its answer. Never raises for what the server does."""
+        flight = self.prepare(method, path, body, headers)
+        flight.release()
+        return flight.land()
+
+    def prepare(self, method: str, path: str, body: bytes = b"", headers: Headers = ()) -> "Flight":
+        """Send a request but for its last byte."""
+        return Flight(self, method, path, body, headers, time.monotonic() + self._seconds_max)
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._connection = None
+
+    def __enter__(self) -> "Client":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
+
+    def _open(self, deadline: float) -> tuple[socket.socket, h11.Connection]:
+        """A connection that is ready for a request.
+
+        Raises:
+            OSError: it could not be made in time.
+        """
+        if self._socket is not None and self._connection is not None:
+            if not _closed_by_peer(self._socket):
+                self._connection.start_next_cycle()
+                return self._socket, self._connection
+            self.close()
+        opened = socket.create_connection(
+            (self.address.host, self.address.port), timeout=max(0.001, deadline - time.monotonic())
+        )
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.address.tls:
+            context = ssl.create_default_context()
+            opened = context.wrap_socket(opened, server_hostname=self.address.host)
+        self._socket = opened
+        self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
+        return opened, self._connection
+
+    def _head(
+        self, method: str, path: str, body: bytes, headers: Headers
+    ) -> tuple[str, tuple[tuple[str, str], ...]]:
+        length = [("content-length", str(len(body)))] if body or method == "POST" else []
+        return self.address.base_path + path, (
+            ("host", self.address.host_header),
+            ("user-agent", _USER_AGENT),
+            ("accept", "application/json, application/problem+json"),
+            *self._extra,
+            *headers,
+            *length,
+        )
+
+
+class Flight:
+    """One request on its way: prepared, released with its last byte, landed with its answer."""
+
+    def __init__(
+        self,
+        client: Client,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Headers,
+        deadline: float,
+    ) -> None:
+        self._client = client
+        self._deadline = deadline
+        self._method, self._body = method, body
+        self._path, self._headers = client._head(method, path, body, headers)  # noqa: SLF001
+        self._last = b""
+        self._called_ns = 0
+        self._lost: Lost | None = None
+        self._parts: list[bytes] = []
+        self._response: h11.Response | None = None
+        try:
+            self._socket, self._connection = client._open(deadline)  # noqa: SLF001
+        except (OSError, h11.LocalProtocolError) as error:
+            self._give_up(LostReason.REFUSED, _said(error))
+            return
+        request = h11.Request(method=method, target=self._path, headers=list(self._headers))
+        wire = self._connection.send(request) or b""
+        if body:
+            wire += self._connection.send(h11.Data(data=body)) or b""
+        wire += self._connection.send(h11.EndOfMessage()) or b""
+        self._last = wire[-1:]
+        self._send(wire[:-1])
+
+    def release(self) -> None:
+        """Send the last byte."""
+        self._called_ns = time.monotonic_ns()
+        self._send(self._last)
+
+    def land(self) -> Exchange:
+        """Wait for the answer."""
+        while self._lost is None and not self.read_some():
+            pass
+        return self.landed()
+
+    def read_some(self) -> bool:
+        """Read what has come; whether that completed the answer, or ended all hope of one."""
+        if self._lost is not None:
+            return True
+        try:
+            self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+            data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            if time.monotonic() >= self._deadline:
+                self._give_up(LostReason.TIMED_OUT, "")
+            return self._lost is not None
+        except OSError as error:
+            self._give_up(LostReason.CUT if self._begun else LostReason.CLOSED, _said(error))
+            return True
+        if not data and not self._begun and self._connection.trailing_data == (b"", False):
+            self._give_up(LostReason.CLOSED, "")
+            return True
+        return self._understand(data)
+
+    def landed(self) -> Exchange:
+        """The exchange as it stands; an answer that is not complete counts as lost."""
+        returned_ns = time.monotonic_ns()
+        answer: HttpAnswer | Lost
+        if self._lost is not None:
+            answer = self._lost
+        else:
+            assert self._response is not None
+            answer = HttpAnswer(
+                status=self._response.status_code,
+                headers=tuple(
+                    (name.decode("latin-1"), value.decode("latin-1"))
+                    for name, value in self._response.headers
+                ),
+                body=b"".join(self._parts),
+            )
+            if self._connection.our_state is not h11.DONE or (
+                self._connection.their_state is not h11.DONE
+            ):
+                self._client.close()
+        return Exchange(
+            method=self._method,
+            path=self._path,
+            headers=self._headers,
+            body=self._body,
+            called_ns=self._called_ns or returned_ns,
+            returned_ns=returned_ns,
+            answer=answer,
+        )
+
+    def fileno(self) -> int:
+        """For selectors; negative when there is no connection."""
+        return -1 if self._lost is not None else self._socket.fileno()
+
+    @property
+    def _begun(self) -> bool:
+        return self._response is not None
+
+    def _send(self, data: bytes) -> None:
+        if self._lost is not None:
+            return
+        try:
+            self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+            self._socket.sendall(data)
+        except TimeoutError:
+            self._give_up(LostReason.TIMED_OUT, "the request could not be sent")
+        except OSError:
+            # The server may have answered before it closed (413 to a long body): read on.
+            pass
+
+    def _understand(self, data: bytes) -> bool:
+        try:
+            self._connection.receive_data(data)
+            while True:
+                event = self._connection.next_event()
+                if isinstance(event, h11.Response):
+                    self._response = event
+                elif isinstance(event, h11.Data):
+                    self._parts.append(bytes(event.data))
+                    if sum(map(len, self._parts)) > ANSWER_BYTES_MAX:
+                        self._give_up(LostReason.TOO_LONG, "")
+                        return True
+                elif isinstance(event, h11.EndOfMessage):
+                    return True
+                elif not isinstance(event, h11.InformationalResponse):
+                    if not data:  # end of stream, and still not complete
+                        self._give_up(LostReason.CUT, "")
+                        return True
+                    return False
+        except h11.RemoteProtocolError as error:
+            if not data and self._begun:
+                self._give_up(LostReason.CUT, str(error))
+            else:
+                self._give_up(LostReason.NOT_HTTP, str(error))
+            return True
+
+    def _give_up(self, reason: str, detail: str) -> None:
+        self._lost = Lost(reason=reason, detail=detail)
+        self._client.close()
+
+
+def land_all(flights: Iterable[Flight]) -> list[Exchange]:
+    """Wait for the answers of many requests at once, each within its own deadline."""
+    flights = list(flights)
+    landed: dict[int, Exchange] = {}
+    with selectors.DefaultSelector() as selector:
+        for index, flight in enumerate(flights):
+            if flight.fileno() < 0:
+                landed[index] = flight.landed()
+            else:
+                selector.register(flight.fileno(), selectors.EVENT_READ, index)
+        while len(landed) < len(flights):
+            ready = selector.select(timeout=0.1)
+            waiting = {key.data for key in selector.get_map().values()}
+            late = [(i, None) for i in waiting if time.monotonic() >= flights[i]._deadline]  # noqa: SLF001
+            for index, key in [*((key.data, key) for key, _ in ready), *late]:
+                descriptor = key.fd if key is not None else flights[index].fileno()
+                if index not in landed and flights[index].read_some():
+                    with contextlib.suppress(KeyError, ValueError):
+                        selector.unregister(descriptor)
+                    landed[index] = flights[index].landed()
+    return [landed[index] for index in range(len(flights))]
+
+
+def _closed_by_peer(opened: socket.socket) -> bool:
+    """Whether the server closed a connection that was kept open: nothing was sent on it yet."""
+    try:
+        opened.setblocking(False)
+        return opened.recv(1, 0 if isinstance(opened, ssl.SSLSocket) else socket.MSG_PEEK) == b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+
+
+def _said(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,85 @@
+"""Starts the reference server as a program of its own, and finds where everything is.
+
+The harness never imports the server or its scripts: it sees a URL, as with any other target.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from checkpoint_conformance.client import Address
+from checkpoint_conformance.run import Target
+
+READY_SECONDS_MAX: Final = 30.0
+STOP_SECONDS_MAX: Final = 15.0
+_SERVER: Final = "checkpoint_reference_server"
+_NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
+_INSTALL: Final = "pip install 'workflow-checkpoint[server,embedded]'"
+
+
+class LaunchError(Exception):
+    """The reference server did not start; the message says why and what to do."""
+
+
+@contextmanager
+def reference_server() -> Iterator[Target]:
+    """The reference server with controls on a Valkey of its own, for as long as the context.
+
+    Raises:
+        LaunchError: it is not installed, or did not start.
+    """
+    missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LaunchError(
+            f"Nothing to check: no --url was given, and the reference server is not installed "
+            f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
+            "or name a server that runs: workflow-checkpoint check --url http://127.0.0.1:8080"
+        )
+    with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-check-") as folder:
+        ready, log = Path(folder, "ready.json"), Path(folder, "server.log")
+        command = [sys.executable, "-m", _SERVER, "--port", "0", "--dev-key", "--test-controls"]
+        command += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own server, by our own interpreter
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for the harness, which then stops the server in its own time.
+                start_new_session=True,
+            )
+        try:
+            yield _wait(process, ready, log)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # the server drains and stops, and its store with it
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while not ready.exists():
+        if process.poll() is not None:
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise LaunchError(f"The reference server did not start. It said:\n{said}")
+        if time.monotonic() > deadline:
+            raise LaunchError(f"The reference server was not ready after {READY_SECONDS_MAX:.0f} s")
+        time.sleep(0.02)
+    facts = json.loads(ready.read_text(encoding="utf-8"))
+    return Target(
+        address=Address.parse(facts["url"]),
+        controls=Address.parse(facts["controls"]),
+        store_url=facts["store"],
+        description=f"the reference server, on {facts['store_description']}",
+    )

@@ -1,0 +1,86 @@
+"""Before anything is judged: is there a Workflow Checkpoint at all?
+
+One fault of the address would otherwise read like a fault of every rule.
+"""
+
+from checkpoint_conformance.answers import Problem, Result, read
+from checkpoint_conformance.checks.store import StoreAddressError, open_store
+from checkpoint_conformance.client import JSON_HEADERS, Client, HttpAnswer, Lost, LostReason
+from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.run import Target
+from checkpoint_conformance.session import fresh_identity
+from checkpoint_conformance.tally import Tally
+from checkpoint_model import ErrorCode, Status, format_request
+from checkpoint_model.vocabulary import TOOL_PATH
+
+
+class UnreachableError(Exception):
+    """The target cannot be checked; the message says what was found and what to do."""
+
+
+def preflight(target: Target) -> None:
+    """Look at the target, its controls and its store.
+
+    Raises:
+        UnreachableError: one of them is not there, or is something else.
+    """
+    _tool(target)
+    if target.controls is not None:
+        with Client(target.controls) as client:
+            try:
+                Controls(client, Tally()).reset()
+            except ControlError as error:
+                raise UnreachableError(
+                    f"No test controls at {target.controls.url}: POST /reset gave "
+                    f"«{error.failure.fault.got}», not 200. Is --controls the base URL that "
+                    "the server printed?"
+                ) from None
+    if target.store_url is not None:
+        try:
+            open_store(target.store_url).close()
+        except StoreAddressError as error:
+            raise UnreachableError(f"--store: {error}.") from None
+
+
+def _tool(target: Target) -> None:
+    import json
+
+    body = json.dumps(format_request(fresh_identity(), Status())).encode()
+    with Client(target.address, headers=target.headers) as client:
+        exchange = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)
+    url = target.address.url
+    if isinstance(exchange.answer, Lost):
+        raise UnreachableError(_lost(url, target, exchange.answer))
+    came = read(exchange)
+    if isinstance(came, Problem) and came.code is ErrorCode.TOOL_PAUSED:
+        raise UnreachableError(f"{url} answers TOOL_PAUSED: resume it, then run again.")
+    if isinstance(came, Problem) and came.code is ErrorCode.DEPENDENCY_UNAVAILABLE:
+        raise UnreachableError(f"{url} answers DEPENDENCY_UNAVAILABLE: its store is away.")
+    if isinstance(came, Result | Problem):
+        return  # whether it is the right one is the checks' business
+    answer = exchange.answer
+    assert isinstance(answer, HttpAnswer)
+    why = came.why
+    hint = "Is the base URL right? It is the server's root, without a path."
+    if answer.status in (401, 403):
+        hint = "It asks for credentials: give them with --header."
+    elif answer.status in (301, 302, 307, 308):
+        hint = f"It redirects to {answer.header('location')}: give that as --url."
+    raise UnreachableError(
+        f"{url} answers, but not as a Workflow Checkpoint: POST {TOOL_PATH} gave\n  {why}\n{hint}"
+    )
+
+
+def _lost(url: str, target: Target, lost: Lost) -> str:
+    detail = f" ({lost.detail})" if lost.detail else ""
+    hints = {
+        LostReason.REFUSED: "Is the server running, and are host and port right?",
+        LostReason.TIMED_OUT: "Something accepts connections there but does not answer.",
+        LostReason.CLOSED: "Something listens there and hangs up. "
+        + ("Is it plain http?" if target.address.tls else "Is it https?"),
+        LostReason.CUT: "The answer stops half-way: look at the server's own log.",
+        LostReason.NOT_HTTP: "Another protocol is spoken there: is the port right?",
+        LostReason.TOO_LONG: "Is the base URL right? It is the server's root, without a path.",
+    }
+    reason = lost.reason[0].upper() + lost.reason[1:]
+    return f"Cannot check {url}: {reason.lower()}{detail}. {hints[lost.reason]}"

@@ -1,0 +1,64 @@
+"""The contract's rules as data (``rules.yaml``): what each says and what testing it takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+
+class RuleClass(StrEnum):
+    """The conformance classes of the contract's first page."""
+
+    CORE = "core"
+    MCP = "mcp"
+    DESCRIPTIONS = "descriptions"
+    CONTROLS = "controls"
+
+
+class Access(StrEnum):
+    """What testing a rule takes."""
+
+    BLACK_BOX = "black-box"
+    CONTROLS = "controls"
+    STORE = "store"
+    FAULTS = "faults"
+    INSPECTION = "inspection"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One rule of the contract."""
+
+    id: str
+    text: str
+    """Verbatim; of a decision table *when → outcome*."""
+    section: int
+    rule_class: RuleClass
+    access: Access
+    floor: int | None
+    """How often a run must exercise it before it counts as passed; None: no check yet."""
+
+
+@cache
+def rules() -> Mapping[str, Rule]:
+    """Every rule by its id, in the contract's order."""
+    import yaml
+
+    text = resources.files(__package__).joinpath("rules.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entries = yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader, the fast one if built
+    return MappingProxyType(
+        {
+            rule_id: Rule(
+                id=rule_id,
+                text=entry["text"],
+                section=entry["section"],
+                rule_class=RuleClass(entry["class"]),
+                access=Access(entry["access"]),
+                floor=entry.get("floor"),
+            )
+            for rule_id, entry in entries.items()
+        }
+    )

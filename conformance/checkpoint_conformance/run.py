@@ -1,0 +1,183 @@
+"""One run: a target, a profile, a seed, and the checks that go through them in order."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
+from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
+from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.session import LostError, Session, ViolationError
+from checkpoint_conformance.tally import Tally
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What is checked, and what access to it there is."""
+
+    address: Address
+    controls: Address | None = None
+    store_url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    """One line for people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """How much a run does. Counts, not seconds, so that a seed repeats a run."""
+
+    name: str
+    stateful_examples: int
+    stateful_steps: int
+    race_rounds: int
+    contenders: int
+    seconds_max: float
+    """On a target slower than any expected the drawn sequences stop here, and the run says so."""
+
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="quick",
+            stateful_examples=150,
+            stateful_steps=30,
+            race_rounds=2,
+            contenders=100,
+            seconds_max=60,
+        ),
+        Profile(
+            name="default",
+            stateful_examples=1200,
+            stateful_steps=40,
+            race_rounds=10,
+            contenders=100,
+            seconds_max=300,
+        ),
+        Profile(
+            name="thorough",
+            stateful_examples=12000,
+            stateful_steps=50,
+            race_rounds=50,
+            contenders=100,
+            seconds_max=3000,
+        ),
+    )
+}
+"""About 10 s, 60 s and 10 min on two cores against the reference server."""
+
+
+class Progress(Protocol):
+    """Who is told how far a run is."""
+
+    def check(self, title: str) -> None:
+        """A check begins."""
+
+    def advance(self, done: int, of: int) -> None:
+        """The check at hand has done so much of so many."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What the checks share."""
+
+    target: Target
+    profile: Profile
+    seed: int
+    progress: Progress
+    tally: Tally = field(default_factory=Tally)
+    clock: Clock = field(default_factory=RunningClock)
+    check_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Open the doors."""
+        self.started = time.monotonic()
+        self.client = self.new_client()
+        self.controls: Controls | None = None
+        if self.target.controls is not None:
+            self.controls = Controls(Client(self.target.controls), self.tally)
+
+    def close(self) -> None:
+        """Close the doors, and put the controls back."""
+        if self.controls is not None:
+            with suppress(ControlError):
+                self.controls.reset()
+            self.controls.close()
+        self.client.close()
+
+    @property
+    def random(self) -> random.Random:
+        """Draws that repeat with the seed, for the check at hand."""
+        return random.Random(f"{self.seed}/{self.check_name}")  # noqa: S311 - not for secrets
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the run took far longer than its profile should."""
+        return time.monotonic() - self.started > self.profile.seconds_max
+
+    def new_client(self, seconds_max: float = EXCHANGE_SECONDS_MAX) -> Client:
+        """A connection of its own to the target."""
+        return Client(self.target.address, headers=self.target.headers, seconds_max=seconds_max)
+
+    def session(self, client: Client | None = None) -> Session:
+        """A workflow that nobody has used."""
+        return Session(
+            check=self.check_name,
+            client=client or self.client,
+            clock=self.clock,
+            tally=self.tally,
+        )
+
+    def advance(self, milliseconds: int, *sessions: Session) -> None:
+        """Move the frozen clock, and note it in the sequences that go on after it."""
+        assert self.controls is not None
+        assert isinstance(self.clock, FrozenClock)
+        sent = self.controls.advance(self.clock, milliseconds)
+        for session in sessions:
+            session.sequence.append(sent)
+
+    @contextmanager
+    def frozen(self) -> Iterator[FrozenClock]:
+        """Freeze the clock, and put every control back afterwards."""
+        assert self.controls is not None
+        clock = self.controls.freeze()
+        self.clock = clock
+        try:
+            yield clock
+        finally:
+            self.controls.reset()
+            self.clock = RunningClock()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn what ends one sequence into its entry in the tally, and go on after it."""
+        try:
+            yield
+        except (ViolationError, ControlError) as error:
+            self.tally.fail(error.failure)
+        except LostError:
+            pass  # counted where it was lost; the verdict says when there were too many
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One part of a run."""
+
+    name: str
+    title: str
+    run: Callable[[Run], None]
+    needs_controls: bool = False
+    needs_store: bool = False
+    only_without_controls: bool = False
+
+    def applies_to(self, target: Target) -> bool:
+        """Whether the access that it needs is given."""
+        if self.needs_controls and target.controls is None:
+            return False
+        if self.needs_store and target.store_url is None:
+            return False
+        return not (self.only_without_controls and target.controls is not None)

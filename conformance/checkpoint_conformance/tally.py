@@ -1,0 +1,114 @@
+"""What a run has seen so far: hits of each rule, failures, answers lost, checks done."""
+
+import json
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from checkpoint_conformance.answers import Fault
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sent:
+    """One request of a sequence, and its answer in short."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: str
+    answered: str
+    """In a few words."""
+    members: dict[str, Any] | None = None
+    """The answer, where it was a JSON object."""
+    on_controls: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A fault, and the sequence that showed it."""
+
+    check: str
+    fault: Fault
+    sequence: tuple[Sent, ...]
+    got: dict[str, Any] | None
+    """The answer to the last request, where it was JSON."""
+    expected: dict[str, Any] | None
+    """What the model says that the answer must have."""
+    note: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule that is broken in the first place."""
+        return self.fault.rules[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How long the sequence is: the shorter is the better to read."""
+        return len(self.sequence), sum(len(sent.body) for sent in self.sequence)
+
+
+Hits: TypeAlias = Counter[str]
+FAILURES_PER_RULE_MAX: Final = 1
+"""Of each rule the shortest failure is kept; more would say the same."""
+
+
+@dataclass
+class Tally:
+    """Counts from all checks; safe for several threads."""
+
+    hits: Hits = field(default_factory=Counter)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    """By the rule that is broken in the first place, the shortest seen."""
+    requests: int = 0
+    lost: int = 0
+    lost_why: Counter[str] = field(default_factory=Counter)
+    incomplete: list[str] = field(default_factory=list)
+    """Why the run did not do all that it set out to do."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def hit(self, *rules: str) -> None:
+        """Count that rules were exercised and held."""
+        with self._lock:
+            self.hits.update(rules)
+
+    def sent(self) -> None:
+        """Count a request."""
+        with self._lock:
+            self.requests += 1
+
+    def lose(self, why: str) -> None:
+        """Count a request whose outcome is unknown."""
+        with self._lock:
+            self.lost += 1
+            self.lost_why[why] += 1
+
+    def fail(self, failure: Failure) -> None:
+        """Keep a failure, unless a shorter one of its rule is known."""
+        with self._lock:
+            known = self.failures.get(failure.rule)
+            if known is None or failure.size < known.size:
+                self.failures[failure.rule] = failure
+
+    def leave_out(self, why: str) -> None:
+        """Say that something was not done that should have been."""
+        with self._lock:
+            if why not in self.incomplete:
+                self.incomplete.append(why)
+
+
+def in_short(status: int, members: dict[str, Any] | None) -> str:
+    """An answer in a few words, for the lines of a sequence."""
+    if members is None:
+        return f"{status}"
+    if "code" in members:
+        return f"{status} {members['code']}"
+    if "stage" not in members:
+        return f"{status} {json.dumps(members)}"
+    raised = [
+        flag
+        for flag in ("acquired", "recovered", "reused", "transitioned", "observation_replayed")
+        if members.get(flag) is True
+    ]
+    flags = f" {' '.join(raised)}" if raised else ""
+    return f"{status}{flags} {members['stage']} generation {members.get('generation')}"
