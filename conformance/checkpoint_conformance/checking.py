@@ -15,7 +15,8 @@ from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.launch import LaunchError, reference_server
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.run import PROFILES, Run, Target
-from checkpoint_conformance.session import TargetPausedError
+from checkpoint_conformance.session import TargetGoneError, TargetPausedError
+from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import (
     EXIT_CODES,
     EXIT_HARNESS_FAULT,
@@ -50,14 +51,24 @@ def check_target(
                 with console.status("Starting Valkey and the reference server"):
                     target = stack.enter_context(reference_server())
             preflight(target)
+            if report_folder is not None:
+                # Written first and replaced at the end: whoever reads it after a run that was
+                # killed learns that it says nothing.
+                unfinished = report.unfinished_document("the run has not ended", seed=seed)
+                report.write(report_folder, unfinished)
             outcome = _go_through(target, profile, seed, require_all, console)
+    except report.FolderError as error:
+        errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return EXIT_UNREACHABLE
     except _UNREACHABLE as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
         _write_error(report_folder, str(error), seed)
         return EXIT_UNREACHABLE
     except KeyboardInterrupt:
         errors.print("Interrupted before the first check.")
-        _write_error(report_folder, "interrupted before the first check", seed)
+        if report_folder is not None:
+            why = "interrupted before the first check"
+            report.write(report_folder, report.unfinished_document(why, seed=seed))
         return EXIT_CODES[Verdict.INCOMPLETE]
     except Exception:
         errors.print(
@@ -92,6 +103,11 @@ def _go_through(
                     progress.check(check.title)
                     with run.guarded():
                         check.run(run)
+            if run.tally.failures:
+                progress.check("Shortening what failed")
+                shorten_failures(run)
+        except TargetGoneError as error:
+            interrupted = str(error)
         except KeyboardInterrupt:
             interrupted = "interrupted before the end"
         finally:
@@ -109,5 +125,5 @@ def _write_error(folder: Path | None, message: str, seed: int, details: str = ""
         return
     try:
         report.write(folder, report.error_document(message, seed=seed, details=details))
-    except OSError as error:
-        sys.stderr.write(f"The report could not be written: {error}\n")
+    except report.FolderError as error:
+        sys.stderr.write(f"{error}\n")

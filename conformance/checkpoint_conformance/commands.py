@@ -49,6 +49,15 @@ SEED_MAX = 2**32 - 1
     help="Write report.json there, and a curl script for each failure.",
 )
 @click.option(
+    "--timeout",
+    "seconds_max",
+    type=click.FloatRange(0.1, 60),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one answer may take before it counts as lost.",
+)
+@click.option(
     "--require-all", is_flag=True, help="Count rules that need more access as a gap (exit 3)."
 )
 def check(
@@ -59,6 +68,7 @@ def check(
     profile: str,
     seed: int | None,
     report_folder: Path | None,
+    seconds_max: float,
     require_all: bool,
 ) -> None:
     """Check an implementation against the formal model, rule by rule.
@@ -74,7 +84,7 @@ def check(
         )
     from checkpoint_conformance.checking import check_target
 
-    target = None if url is None else _target(url, controls, store, headers)
+    target = None if url is None else _target(url, controls, store, headers, seconds_max)
     sys.exit(
         check_target(
             target,
@@ -87,7 +97,11 @@ def check(
 
 
 def _target(
-    url: str, controls: str | None, store: str | None, headers: tuple[str, ...]
+    url: str,
+    controls: str | None,
+    store: str | None,
+    headers: tuple[str, ...],
+    seconds_max: float,
 ) -> "Target":
     from checkpoint_conformance.client import Address, UrlError
     from checkpoint_conformance.run import Target
@@ -104,6 +118,7 @@ def _target(
             controls=None if controls is None else Address.parse(controls),
             store_url=store,
             headers=named,
+            seconds_max=seconds_max,
         )
     except UrlError as error:
         raise click.UsageError(str(error)) from None

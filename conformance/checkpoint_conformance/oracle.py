@@ -47,6 +47,19 @@ _MEMBER_RULES: Final = {
     "allowed_next_actions": ("WC-VIEW-2",),
     "configuration": ("WC-ERR-8",),
 }
+_FOLLOWS: Final = {
+    "claim_expires_at": ("claim_ttl_seconds_remaining",),
+    "state_expires_at": ("state_ttl_seconds_remaining",),
+    "held_by_caller": ("allowed_next_actions",),
+    "claim_active": (
+        "claim_expires_at",
+        "claim_ttl_seconds_remaining",
+        "held_by_caller",
+        "allowed_next_actions",
+        "recovery_required",
+    ),
+}
+"""Members that follow from another: where that is wrong, they are rightly wrong too."""
 _DEADLINE_NEAR_MS: Final = 1
 """How near to a deadline, under a controlled clock, a step tests the deadline itself."""
 REAL_DEADLINE_NEAR_MS: Final = 100
@@ -218,12 +231,14 @@ class Oracle:
             for member in compared
             if not _equal(expected.get(member, _MISSING), got.get(member, _MISSING))
         ]
+        wrong = [m for m in wrong if not any(m in _FOLLOWS.get(cause, ()) for cause in wrong)]
         # What follows from a wrong decision is no fault of its own: a record that was wrongly
         # left `claimed` is then rightly reported with `recovery_required` false.
+        action = expected.get("action")  # a problem has none, and decides nothing by its members
         decisive = [
             member
             for member in wrong
-            if member in _DECISION or _FLAG_OWNERS.get(member) == expected.get("action")
+            if action is not None and (member in _DECISION or _FLAG_OWNERS.get(member) == action)
         ]
         for member in decisive or wrong:
             yield Fault(

@@ -5,7 +5,7 @@ One fault of the address would otherwise read like a fault of every rule.
 
 from checkpoint_conformance.answers import Problem, Result, read
 from checkpoint_conformance.checks.store import StoreAddressError, open_store
-from checkpoint_conformance.client import JSON_HEADERS, Client, HttpAnswer, Lost, LostReason
+from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer, Lost, LostReason
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.session import fresh_identity
@@ -26,7 +26,7 @@ def preflight(target: Target) -> None:
     """
     _tool(target)
     if target.controls is not None:
-        with Client(target.controls) as client:
+        with target.controls_client() as client:
             try:
                 Controls(client, Tally()).reset()
             except ControlError as error:
@@ -46,7 +46,7 @@ def _tool(target: Target) -> None:
     import json
 
     body = json.dumps(format_request(fresh_identity(), Status())).encode()
-    with Client(target.address, headers=target.headers) as client:
+    with target.client() as client:
         exchange = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)
     url = target.address.url
     if isinstance(exchange.answer, Lost):

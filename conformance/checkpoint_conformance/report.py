@@ -19,6 +19,10 @@ FORMAT: Final = 1
 FILE_NAME: Final = "report.json"
 
 
+class FolderError(Exception):
+    """The report cannot be written; the message says where and why."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """How a run ended, as the report and the terminal tell it."""
@@ -80,22 +84,36 @@ def error_document(message: str, **facts: object) -> dict[str, Any]:
     }
 
 
+def unfinished_document(why: str, **facts: object) -> dict[str, Any]:
+    """The report of a run that has not come to its end."""
+    line = f"INCOMPLETE: {why}"
+    return {
+        **error_document(why, **facts),
+        "verdict": str(Verdict.INCOMPLETE),
+        "line": line,
+        "incomplete_because": [why],
+    }
+
+
 def write(folder: Path, report: Mapping[str, Any], outcome: Outcome | None = None) -> None:
     """Write ``report.json``, and a shell script for each failure.
 
     Raises:
-        OSError: the folder cannot be written.
+        FolderError: the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE_NAME).write_text(
-        json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    if outcome is None:
-        return
-    target = outcome.run.target
-    for failure in outcome.run.tally.failures.values():
-        text = script(failure.sequence, target.address, target.controls)
-        (folder / f"{failure.rule}.sh").write_text(text, encoding="utf-8")
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    files = {FILE_NAME: text}
+    if outcome is not None:
+        target = outcome.run.target
+        for failure in outcome.run.tally.failures.values():
+            name = f"{failure.rule}.sh"
+            files[name] = script(failure.sequence, target.address, target.controls)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise FolderError(f"cannot write the report to {folder}: {error.strerror}") from None
 
 
 def _rule(status: RuleStatus) -> dict[str, Any]:

@@ -22,8 +22,19 @@ class Target:
     controls: Address | None = None
     store_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    seconds_max: float = EXCHANGE_SECONDS_MAX
+    """How long one exchange may take."""
     description: str = ""
     """One line for people."""
+
+    def client(self) -> Client:
+        """A connection to the tool."""
+        return Client(self.address, headers=self.headers, seconds_max=self.seconds_max)
+
+    def controls_client(self) -> Client:
+        """A connection to the controls, which get no header that is meant for the tool."""
+        assert self.controls is not None
+        return Client(self.controls, seconds_max=self.seconds_max)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +110,7 @@ class Run:
         self.client = self.new_client()
         self.controls: Controls | None = None
         if self.target.controls is not None:
-            self.controls = Controls(Client(self.target.controls), self.tally)
+            self.controls = Controls(self.target.controls_client(), self.tally)
 
     def close(self) -> None:
         """Close the doors, and put the controls back."""
@@ -119,9 +130,9 @@ class Run:
         """Whether the run took far longer than its profile should."""
         return time.monotonic() - self.started > self.profile.seconds_max
 
-    def new_client(self, seconds_max: float = EXCHANGE_SECONDS_MAX) -> Client:
+    def new_client(self) -> Client:
         """A connection of its own to the target."""
-        return Client(self.target.address, headers=self.target.headers, seconds_max=seconds_max)
+        return self.target.client()
 
     def session(self, client: Client | None = None) -> Session:
         """A workflow that nobody has used."""
@@ -138,7 +149,7 @@ class Run:
         assert isinstance(self.clock, FrozenClock)
         sent = self.controls.advance(self.clock, milliseconds)
         for session in sessions:
-            session.sequence.append(sent)
+            session.waited(milliseconds, sent)
 
     @contextmanager
     def frozen(self) -> Iterator[FrozenClock]:

@@ -22,10 +22,12 @@ from checkpoint_conformance.answers import (
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.oracle import Oracle
-from checkpoint_conformance.tally import Failure, Sent, Tally, in_short
+from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
 from checkpoint_model.vocabulary import TOOL_PATH
 
+LOST_IN_A_ROW_MAX: Final = 5
+"""So many requests in a row without an answer, and the run ends rather than wait for each."""
 RATE_LIMIT_WAITS_MAX: Final = 5
 RATE_LIMIT_WAIT_SECONDS_MAX: Final = 10
 _IDENTIFIERS: Final = (
@@ -47,6 +49,10 @@ class ViolationError(Exception):
 
 class LostError(Exception):
     """The outcome of a request is unknown, so the oracle cannot go on with its workflow."""
+
+
+class TargetGoneError(Exception):
+    """The target stopped answering; the message says how. The run ends here."""
 
 
 class TargetPausedError(Exception):
@@ -87,6 +93,8 @@ class Session:
         self.identity = identity or fresh_identity()
         self.oracle = Oracle(self.identity, clock)
         self.sequence: list[Sent] = []
+        self.moves: list[Move] | None = []
+        """The sequence as requests to send again; None once anything else was part of it."""
         self._check = check
         self._client = client
         self._tally = tally
@@ -97,15 +105,20 @@ class Session:
         Raises:
             ViolationError: the answer breaks a rule.
             LostError: it is unknown whether the request was applied.
+            TargetGoneError: nothing was answered for some time.
             TargetPausedError: an operator paused the target.
         """
+        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
+            why = self._tally.lost_why.most_common(1)[0][0]
+            raise TargetGoneError(f"the target stopped answering: {why}")
         body = self.body(request)
         extra = (*JSON_HEADERS, *(headers or {}).items())
         for _ in range(RATE_LIMIT_WAITS_MAX):
             exchange = self._client.exchange("POST", TOOL_PATH, body, extra)
             came = read(exchange)
             if not (isinstance(came, Problem) and came.code is ErrorCode.RATE_LIMITED):
-                return self.judge(request, exchange, came)
+                replayable = None if headers or self.moves is None else [*self.moves, request]
+                return self.judge(request, exchange, came, moves=replayable)
             self.note(exchange, came)
             wait_seconds = came.members.get("retry_after_seconds", 1)
             time.sleep(min(float(wait_seconds), RATE_LIMIT_WAIT_SECONDS_MAX))
@@ -128,9 +141,20 @@ class Session:
         """The JSON of a request of this workflow."""
         return json.dumps(format_request(self.identity, request), separators=(",", ":")).encode()
 
-    def judge(self, request: Request, exchange: Exchange, came: Answer) -> Told:
-        """Judge an answer that was sent for elsewhere; raises as :meth:`send` does."""
+    def judge(
+        self,
+        request: Request,
+        exchange: Exchange,
+        came: Answer,
+        *,
+        moves: list[Move] | None = None,
+    ) -> Told:
+        """Judge an answer that was sent for elsewhere; raises as :meth:`send` does.
+
+        ``moves`` are those of the sequence with this request, where all of it can be sent again.
+        """
         self.note(exchange, came)
+        self.moves = moves
         # What is wrong with an answer's form does not keep its decision from being judged: a
         # missing header on every answer would otherwise hide all that is wrong besides.
         form = leaks(format_request(self.identity, request), exchange)
@@ -147,6 +171,7 @@ class Session:
         if isinstance(came, Unknown):
             self._tally.lose(came.why)
             raise LostError(came.why)
+        self._tally.answered()
         judgement = self.oracle.judge(request, exchange, came)
         if judgement.faults:
             self.fail(_most_telling(judgement.faults), request=request, decided=judgement.step)
@@ -160,10 +185,17 @@ class Session:
         """Put a fault into the tally, and go on."""
         self._tally.fail(self._failure(fault))
 
-    def note(self, exchange: Exchange, came: Answer | None, *, on_controls: bool = False) -> None:
+    def note(self, exchange: Exchange, came: Answer | None) -> None:
         """Add an exchange to the sequence."""
         self._tally.sent()
-        self.sequence.append(as_sent(exchange, came, on_controls=on_controls))
+        self.sequence.append(as_sent(exchange, came))
+        self.moves = None
+
+    def waited(self, milliseconds: int, sent: Sent) -> None:
+        """Add a move of the frozen clock to the sequence."""
+        self.sequence.append(sent)
+        if self.moves is not None:
+            self.moves.append(milliseconds)
 
     def fail(
         self, fault: Fault, *, request: Request | None = None, decided: Step | None = None
@@ -181,6 +213,7 @@ class Session:
             sequence=tuple(self.sequence),
             expected=expected,
             got=self.sequence[-1].members if self.sequence else None,
+            moves=None if self.moves is None else tuple(self.moves),
         )
 
 

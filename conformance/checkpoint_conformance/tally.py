@@ -4,9 +4,10 @@ import json
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from checkpoint_conformance.answers import Fault
+from checkpoint_model import Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +25,10 @@ class Sent:
     on_controls: bool = False
 
 
+Move: TypeAlias = Request | int
+"""What a sequence is made of: a request, or milliseconds by which a frozen clock moves on."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """A fault, and the sequence that showed it."""
@@ -35,7 +40,8 @@ class Failure:
     """The answer to the last request, where it was JSON."""
     expected: dict[str, Any] | None
     """What the model says that the answer must have."""
-    note: str = ""
+    moves: tuple[Move, ...] | None = None
+    """The sequence as requests to send again; None where it was more than that."""
 
     @property
     def rule(self) -> str:
@@ -49,8 +55,6 @@ class Failure:
 
 
 Hits: TypeAlias = Counter[str]
-FAILURES_PER_RULE_MAX: Final = 1
-"""Of each rule the shortest failure is kept; more would say the same."""
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Tally:
     """By the rule that is broken in the first place, the shortest seen."""
     requests: int = 0
     lost: int = 0
+    lost_in_a_row: int = 0
     lost_why: Counter[str] = field(default_factory=Counter)
     incomplete: list[str] = field(default_factory=list)
     """Why the run did not do all that it set out to do."""
@@ -77,10 +82,15 @@ class Tally:
         with self._lock:
             self.requests += 1
 
+    def answered(self) -> None:
+        """Note that the target answered, so that whatever was lost before was a moment's."""
+        self.lost_in_a_row = 0
+
     def lose(self, why: str) -> None:
         """Count a request whose outcome is unknown."""
         with self._lock:
             self.lost += 1
+            self.lost_in_a_row += 1
             self.lost_why[why] += 1
 
     def fail(self, failure: Failure) -> None:

@@ -158,13 +158,13 @@ def _show_members(console: Console, failure: Failure) -> None:
     differing += [m for m in expected if m not in got]
     if not differing or ("code" in expected) != ("code" in got):
         return
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 2))
-    for heading in ("member", "expected", "got"):
-        table.add_column(heading)
+    told = failure.fault.what
     for member in differing:
-        table.add_row(member, _json(expected[member]), _json(got.get(member, "(absent)")))
-    console.print()
-    console.print(table, highlight=False)
+        if f"`{member}`" not in told:
+            values = f"{_json(got[member]) if member in got else '(absent)'}"
+            console.print(
+                f"  and {member} is {values}, expected {_json(expected[member])}", highlight=False
+            )
 
 
 def _json(value: Any) -> str:
@@ -176,8 +176,9 @@ def _json(value: Any) -> str:
 def _show_verdict(console: Console, outcome: Outcome) -> None:
     run, judged = outcome.run, outcome.judged
     console.print()
+    heading = "Beside that" if judged.verdict is Verdict.FAIL else "Incomplete"
     for gap in judged.gaps:
-        console.print(f"[yellow]Incomplete:[/] {escape(gap)}", highlight=False)
+        console.print(f"[yellow]{heading}:[/] {escape(gap)}", highlight=False)
     if run.tally.lost and judged.verdict is not Verdict.INCOMPLETE:
         console.print(f"{run.tally.lost} requests were not answered.", highlight=False)
     console.print(

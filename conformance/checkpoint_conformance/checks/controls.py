@@ -76,6 +76,7 @@ def _expect(
 
 def _note(session: Session, exchange: Exchange) -> None:
     session.sequence.append(as_sent(exchange, None, on_controls=True))
+    session.moves = None
 
 
 def _paused(run: Run, controls: Controls) -> None:

@@ -31,6 +31,7 @@ class _Stage:
         self.cast = Cast()
         self.client = run.new_client()
         self.session = run.session(self.client)
+        self.session.moves = None  # the waiting is a part of the sequence
 
     def claim(self, holder: str, *, retry: bool = False) -> Claim:
         return Claim(

@@ -6,11 +6,12 @@ are fresh in every sequence and no part of what is drawn, so a sequence means th
 time it is sent.
 """
 
+import tempfile
 from typing import Any, Final
 
 from checkpoint_conformance.clock import FrozenClock
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import LostError, ViolationError, fresh_key
+from checkpoint_conformance.session import LostError, TargetGoneError, ViolationError, fresh_key
 from checkpoint_model import (
     MOVES,
     SETTLED,
@@ -36,26 +37,31 @@ def stateful(run: Run) -> None:
     """Draw sequences until the profile's number is reached; every fault goes to the tally."""
     # Imported here: Hypothesis takes a third of a second, which `--help` need not wait for.
     from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+    from hypothesis.configuration import set_hypothesis_home_dir
     from hypothesis.errors import Flaky
     from hypothesis.stateful import run_state_machine_as_test
 
-    machine = _machine(run)
+    gone: list[TargetGoneError] = []
+    machine = _machine(run, gone)
     seed(run.seed)(machine)
+    # Hypothesis keeps things in the working directory, which is somebody else's.
     try:
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=run.profile.stateful_examples,
-                stateful_step_count=run.profile.stateful_steps,
-                phases=[Phase.generate, Phase.shrink],
-                database=None,
-                deadline=None,
-                derandomize=False,
-                report_multiple_bugs=True,
-                verbosity=Verbosity.quiet,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-") as folder:
+            set_hypothesis_home_dir(folder)
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=run.profile.stateful_examples,
+                    stateful_step_count=run.profile.stateful_steps,
+                    phases=[Phase.generate, Phase.shrink],
+                    database=None,
+                    deadline=None,
+                    derandomize=False,
+                    report_multiple_bugs=True,
+                    verbosity=Verbosity.quiet,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
     except (ViolationError, Flaky):
         pass  # in the tally already, with the shortest sequence that showed it
     except BaseExceptionGroup as group:
@@ -63,6 +69,8 @@ def stateful(run: Run) -> None:
         _, rest = group.split((ViolationError, Flaky))
         if rest is not None:
             raise rest from None
+    for error in gone:
+        raise error
 
 
 def stateful_frozen(run: Run) -> None:
@@ -79,7 +87,7 @@ def _kind(rule: str) -> type[ViolationError]:
 _KINDS: Final[dict[str, type[ViolationError]]] = {}
 
 
-def _machine(run: Run) -> type[Any]:
+def _machine(run: Run, gone: list[TargetGoneError]) -> type[Any]:
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -120,6 +128,11 @@ def _machine(run: Run) -> type[Any]:
                 self.session.send(request)
             except LostError:
                 self.over = True  # nobody knows how this workflow stands
+                return
+            except TargetGoneError as error:
+                # Raised to Hypothesis it would count as one more failure to shrink.
+                self.over = True
+                gone.append(error)
                 return
             except ViolationError as error:
                 run.tally.fail(error.failure)

@@ -1,0 +1,174 @@
+"""Servers with one thing wrong: what the checks must catch, each by its rule.
+
+Two kinds. A *wrong decision* is the reference server on a real Valkey with one place of one Lua
+script changed; run as a program, this file serves one of them by name. A *wrong answer* is a
+proxy in front of the right server that changes requests or answers on their way.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from unittest import mock
+
+from checkpoint_conformance.client import Address, Client, HttpAnswer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """One change of one script's text, and the rule that it breaks."""
+
+    action: str
+    old: str
+    new: str
+    rule: str
+
+
+DECISIONS: Final[Mapping[str, Edit]] = {
+    "renews-on-reuse": Edit(
+        action="claim",
+        old="if holder == record.holder then return reply('reused') end",
+        new="""if holder == record.holder then
+    record.claim_end_ms = math.min(now_ms + claim_ttl_ms, record.state_end_ms)
+    redis.call('HSET', record_key, 'claim_end', digits(record.claim_end_ms))
+    return reply('reused')
+  end""",
+        rule="WC-CLAIM-4",
+    ),
+    "ignores-the-generation": Edit(
+        action="transition",
+        old="if tonumber(generation) ~= record.generation then",
+        new="if false then",
+        rule="WC-TRANS-4",
+    ),
+    "recovers-as-claimed": Edit(
+        action="claim",
+        old="local stage = 'uncertain'",
+        new="local stage = 'claimed'",
+        rule="WC-CLAIM-8",
+    ),
+}
+
+
+def serve_wrong_decision(name: str) -> None:
+    """Run ``workflow-checkpoint serve`` with one decision wrong, with the arguments left."""
+    from checkpoint_lua import Script, loader
+    from checkpoint_reference_server.commands import serve
+
+    edit = DECISIONS[name]
+    right = loader.scripts()
+    text = right[edit.action].text
+    assert text.count(edit.old) == 1, f"{name}: the text to change is not there once"
+    text = text.replace(edit.old, edit.new)
+    import hashlib
+
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    wrong = {**right, edit.action: Script(action=edit.action, text=text, sha1=digest)}
+    with mock.patch.object(loader, "scripts", return_value=wrong):
+        serve()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A request on its way in, as the proxy saw it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The body, where it is a JSON object; else nothing."""
+        try:
+            members = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return members if isinstance(members, dict) else {}
+
+    def with_json(self, **members: object) -> "Message":
+        """The same with some members changed."""
+        return replace(self, body=json.dumps({**self.json, **members}).encode())
+
+
+Forward = Callable[[Message], HttpAnswer]
+Tamper = Callable[[Message, Forward], HttpAnswer]
+
+
+def with_members(answer: HttpAnswer, **members: object) -> HttpAnswer:
+    """An answer with some members changed; ``...`` removes one."""
+    changed = {**json.loads(answer.body), **members}
+    changed = {name: value for name, value in changed.items() if value is not ...}
+    return replace(answer, body=json.dumps(changed).encode())
+
+
+def with_header(answer: HttpAnswer, name: str, value: str | None) -> HttpAnswer:
+    """An answer with one header changed, or removed."""
+    headers = [header for header in answer.headers if header[0] != name]
+    if value is not None:
+        headers.append((name, value))
+    return replace(answer, headers=tuple(headers))
+
+
+@contextmanager
+def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
+    """A proxy in front of a server that does to each exchange what ``tamper`` says."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _any(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            message = Message(
+                method=self.command,
+                path=self.path,
+                headers={name.lower(): value for name, value in self.headers.items()},
+                body=self.rfile.read(length),
+            )
+            answer = tamper(message, _forward)
+            self.send_response_only(answer.status)
+            for name, value in answer.headers:
+                if name not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.send_header("content-length", str(len(answer.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        do_GET = do_POST = do_HEAD = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    local = threading.local()
+
+    def _forward(message: Message) -> HttpAnswer:
+        client = getattr(local, "client", None)
+        if client is None:
+            client = local.client = Client(target)
+        kept = [
+            (name, value)
+            for name, value in message.headers.items()
+            if name not in ("host", "content-length", "connection", "user-agent", "accept")
+        ]
+        answer = client.exchange(message.method, message.path, message.body, kept).answer
+        assert isinstance(answer, HttpAnswer), answer
+        return answer
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield Address.parse(f"http://127.0.0.1:{server.server_address[1]}")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    wrong_name = sys.argv.pop(1)
+    serve_wrong_decision(wrong_name)
