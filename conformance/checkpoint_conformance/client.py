@@ -23,6 +23,7 @@ EXCHANGE_SECONDS_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 """A longer answer is given up: the contract's own are about a kilobyte."""
 _CHUNK: Final = 65536
+_HTTP: Final = b"HTTP/"
 _USER_AGENT: Final = "workflow-checkpoint"
 
 
@@ -227,6 +228,7 @@ class Flight:
         self._lost: Lost | None = None
         self._parts: list[bytes] = []
         self._response: h11.Response | None = None
+        self._begun = False
         try:
             self._socket, self._connection = client._open(deadline)  # noqa: SLF001
         except (OSError, h11.LocalProtocolError) as error:
@@ -265,9 +267,14 @@ class Flight:
         except OSError as error:
             self._give_up(LostReason.CUT if self._begun else LostReason.CLOSED, _said(error))
             return True
-        if not data and not self._begun and self._connection.trailing_data == (b"", False):
+        if not data and not self._begun:
             self._give_up(LostReason.CLOSED, "")
             return True
+        if not self._begun and not data.startswith(_HTTP[: len(data)]):
+            shown = data[:40].decode("ascii", "backslashreplace")
+            self._give_up(LostReason.NOT_HTTP, f"it begins with {shown!r}")
+            return True
+        self._begun = True
         return self._understand(data)
 
     def landed(self) -> Exchange:
@@ -304,10 +311,6 @@ class Flight:
         """For selectors; negative when there is no connection."""
         return -1 if self._lost is not None else self._socket.fileno()
 
-    @property
-    def _begun(self) -> bool:
-        return self._response is not None
-
     def _send(self, data: bytes) -> None:
         if self._lost is not None:
             return
@@ -340,10 +343,7 @@ class Flight:
                         return True
                     return False
         except h11.RemoteProtocolError as error:
-            if not data and self._begun:
-                self._give_up(LostReason.CUT, str(error))
-            else:
-                self._give_up(LostReason.NOT_HTTP, str(error))
+            self._give_up(LostReason.NOT_HTTP if data else LostReason.CUT, str(error))
             return True
 
     def _give_up(self, reason: str, detail: str) -> None:

@@ -19,7 +19,7 @@ from checkpoint_conformance.answers import (
     Unknown,
     read,
 )
-from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer
+from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
@@ -108,13 +108,10 @@ class Session:
             TargetGoneError: nothing was answered for some time.
             TargetPausedError: an operator paused the target.
         """
-        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
-            why = self._tally.lost_why.most_common(1)[0][0]
-            raise TargetGoneError(f"the target stopped answering: {why}")
         body = self.body(request)
         extra = (*JSON_HEADERS, *(headers or {}).items())
         for _ in range(RATE_LIMIT_WAITS_MAX):
-            exchange = self._client.exchange("POST", TOOL_PATH, body, extra)
+            exchange = self._exchange("POST", TOOL_PATH, body, extra)
             came = read(exchange)
             if not (isinstance(came, Problem) and came.code is ErrorCode.RATE_LIMITED):
                 replayable = None if headers or self.moves is None else [*self.moves, request]
@@ -130,8 +127,43 @@ class Session:
     ) -> Told:
         """Send one request with just these headers, its body padded with white space."""
         body = self.body(request).ljust(pad_to)
-        exchange = self._client.exchange("POST", TOOL_PATH, body, headers)
+        exchange = self._exchange("POST", TOOL_PATH, body, headers)
         return self.judge(request, exchange, read(exchange))
+
+    def ask(self, body: bytes, headers: Headers = JSON_HEADERS) -> tuple[Exchange, Answer]:
+        """Send whatever body to the tool; what comes back is the caller's to judge.
+
+        Raises:
+            LostError: nothing came that tells what was decided.
+            TargetGoneError: nothing was answered for some time.
+        """
+        exchange = self._exchange("POST", TOOL_PATH, body, headers)
+        came = read(exchange)
+        self.note(exchange, came)
+        if isinstance(came, Unknown):
+            self._tally.lose(came.why)
+            raise LostError(came.why)
+        self._tally.answered()
+        return exchange, came
+
+    def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
+        """Send whatever request; raises as :meth:`ask` does."""
+        exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
+        self.note(exchange, None)
+        self._tally.answered()
+        assert isinstance(exchange.answer, HttpAnswer)
+        return exchange, exchange.answer
+
+    def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
+        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
+            why = self._tally.lost_why.most_common(1)[0][0]
+            raise TargetGoneError(f"the target stopped answering: {why}")
+        exchange = self._client.exchange(method, path, body, headers)
+        if isinstance(exchange.answer, Lost):
+            self.note(exchange, None)
+            self._tally.lose(exchange.answer.reason)
+            raise LostError(exchange.answer.reason)
+        return exchange
 
     def rename(self, identity: Identity) -> None:
         """Use another identity, before anything is sent."""

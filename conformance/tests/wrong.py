@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -120,6 +120,18 @@ def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # One write for each answer, at once: small ones would wait for each other's receipt.
+        wbufsize = -1
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            self.client = Client(target)
+
+        def finish(self) -> None:
+            self.client.close()
+            with suppress(OSError):
+                super().finish()
 
         def _any(self) -> None:
             length = int(self.headers.get("content-length") or 0)
@@ -129,7 +141,7 @@ def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
                 headers={name.lower(): value for name, value in self.headers.items()},
                 body=self.rfile.read(length),
             )
-            answer = tamper(message, _forward)
+            answer = tamper(message, self._forward)
             self.send_response_only(answer.status)
             for name, value in answer.headers:
                 if name not in ("content-length", "transfer-encoding", "connection"):
@@ -141,26 +153,24 @@ def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
 
         do_GET = do_POST = do_HEAD = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815
 
+        def _forward(self, message: Message) -> HttpAnswer:
+            kept = [
+                (name, value)
+                for name, value in message.headers.items()
+                if name not in ("host", "content-length", "connection", "user-agent", "accept")
+            ]
+            answer = self.client.exchange(message.method, message.path, message.body, kept).answer
+            assert isinstance(answer, HttpAnswer), answer
+            return answer
+
         def log_message(self, *_: object) -> None:
             pass
 
-    local = threading.local()
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 256  # a race opens its connections all at once
 
-    def _forward(message: Message) -> HttpAnswer:
-        client = getattr(local, "client", None)
-        if client is None:
-            client = local.client = Client(target)
-        kept = [
-            (name, value)
-            for name, value in message.headers.items()
-            if name not in ("host", "content-length", "connection", "user-agent", "accept")
-        ]
-        answer = client.exchange(message.method, message.path, message.body, kept).answer
-        assert isinstance(answer, HttpAnswer), answer
-        return answer
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield Address.parse(f"http://127.0.0.1:{server.server_address[1]}")

@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from checkpoint_conformance.answers import Fault, Problem, read
+from checkpoint_conformance.answers import Fault, Problem
 from checkpoint_conformance.checks.http import expect_health
 from checkpoint_conformance.checks.walk import Cast
-from checkpoint_conformance.client import JSON_HEADERS, Exchange, HttpAnswer
+from checkpoint_conformance.client import Exchange, HttpAnswer
 from checkpoint_conformance.controls import Controls
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session, as_sent, json_members
 from checkpoint_model import Abandon, ErrorCode, EvidenceType, Request, Stage, Status
-from checkpoint_model.vocabulary import TOOL_PATH
 
 _BAD_BODIES: Final = (
     ("/clock", b'{"freeze": 1}'),
@@ -36,7 +35,7 @@ def control_checks(run: Run) -> None:
     """Each control, its effect, and that it can be taken back."""
     controls = run.controls
     assert controls is not None
-    for check in (_paused, _limited, _unavailable, _clock_back, _reset):
+    for check in (_reset, _paused, _limited, _unavailable, _clock_back):
         try:
             with run.guarded():
                 check(run, controls)
@@ -55,9 +54,7 @@ def _expect(
     Raises:
         ViolationError: it was answered otherwise.
     """
-    exchange = run.client.exchange("POST", TOOL_PATH, session.body(request), JSON_HEADERS)
-    came = read(exchange)
-    session.note(exchange, came)
+    _, came = session.ask(session.body(request))
     if not (isinstance(came, Problem) and came.code is code):
         session.fail(
             Fault(
@@ -90,11 +87,10 @@ def _paused(run: Run, controls: Controls) -> None:
     _expect(run, untouched, cast.claim(cast.cy), ErrorCode.TOOL_PAUSED, ["WC-ERR-7", "WC-CTL-2"])
     move = cast.move(cast.ann, 1, Stage.UNCERTAIN)
     for request in (move, Status(holder=cast.ann)):
-        exchange = run.client.exchange("POST", TOOL_PATH, held.body(request), JSON_HEADERS)
-        came = read(exchange)
-        if isinstance(came, Problem) and came.code is ErrorCode.TOOL_PAUSED:
-            held.note(exchange, came)  # allowed, and it must have changed nothing
-        else:
+        exchange, came = held.ask(held.body(request))
+        # Refused as paused is allowed, and must have changed nothing.
+        if not (isinstance(came, Problem) and came.code is ErrorCode.TOOL_PAUSED):
+            del held.sequence[-1]
             held.judge(request, exchange, came)
     for session in (held, untouched):
         _note(session, controls.pause(False))
@@ -186,7 +182,7 @@ def _reset(run: Run, controls: Controls) -> None:
     ]
     for exchange in sent:
         _note(session, exchange)
-    expect_health(run, 200, session)
+    expect_health(run, 200, session, ("WC-CTL-5", "WC-HTTP-3"))
     session.send(cast.claim(cast.ann))  # judged by the running clock, which nobody moved
     session.send(Status(holder=cast.ann))
     run.tally.hit("WC-CTL-5")

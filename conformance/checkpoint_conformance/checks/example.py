@@ -4,13 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-from checkpoint_conformance.answers import Fault, Problem, Result, read
-from checkpoint_conformance.client import JSON_HEADERS
+from checkpoint_conformance.answers import Fault, Problem, Result
 from checkpoint_conformance.clock import FrozenClock
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import fresh_identity
 from checkpoint_model import parse_request, parse_timestamp, schemas
-from checkpoint_model.vocabulary import TOOL_PATH
 
 _MOVING: Final = frozenset(
     {
@@ -64,9 +62,7 @@ def _a_decision(run: Run, example: dict[str, Any]) -> None:
 def _a_refusal(run: Run, example: dict[str, Any]) -> None:
     body = {**example["request"], "workflow_key": fresh_identity().workflow_key}
     session = run.session()
-    exchange = run.client.exchange("POST", TOOL_PATH, json.dumps(body).encode(), JSON_HEADERS)
-    came = read(exchange)
-    session.note(exchange, came)
+    _, came = session.ask(json.dumps(body).encode())
     members = came.members if isinstance(came, Result | Problem) else {}
     wrong = [m for m, expected in example["response"].items() if members.get(m) != expected]
     if wrong:

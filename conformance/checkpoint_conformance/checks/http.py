@@ -4,7 +4,6 @@ from typing import Final
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.checks.walk import Cast
-from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session, fresh_identity, fresh_key, json_members
 from checkpoint_model import EvidenceType, Identity, Stage, Status
@@ -83,13 +82,8 @@ def methods_and_paths(run: Run) -> None:
 
 
 def _plain(run: Run, method: str, path: str, body: bytes, status: int, rule: str) -> None:
-    exchange = run.client.exchange(method, path, body, JSON_HEADERS if body else ())
     session = run.session()
-    session.note(exchange, None)
-    answer = exchange.answer
-    if not isinstance(answer, HttpAnswer):
-        run.tally.lose(answer.reason)
-        return
+    exchange, answer = session.http(method, path, body)
     if answer.status != status:
         session.fail(
             Fault(
@@ -127,23 +121,23 @@ def health(run: Run) -> None:
         expect_health(run, 200)
 
 
-def expect_health(run: Run, status: int, session: Session | None = None) -> None:
-    """Ask for the health and hold its status.
+def expect_health(
+    run: Run,
+    status: int,
+    session: Session | None = None,
+    rules: tuple[str, ...] = ("WC-HTTP-3",),
+) -> None:
+    """Ask for the health and hold its status; ``rules`` are blamed for another.
 
     Raises:
         ViolationError: it is another.
     """
-    exchange = run.client.exchange("GET", HEALTH_PATH)
     session = session or run.session()
-    session.note(exchange, None)
-    answer = exchange.answer
-    if not isinstance(answer, HttpAnswer):
-        run.tally.lose(answer.reason)
-        return
+    _, answer = session.http("GET", HEALTH_PATH)
     if answer.status != status:
         session.fail(
             Fault(
-                rules=("WC-HTTP-3",),
+                rules=rules,
                 what=f"GET {HEALTH_PATH}",
                 expected=str(status),
                 got=session.sequence[-1].answered,

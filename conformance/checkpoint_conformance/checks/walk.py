@@ -82,10 +82,15 @@ def _claims_and_moves(run: Run) -> None:
     )
     _send(
         session,
+        # Nothing is there, whoever asks and for whatever generation.
         Status(),
         Status(holder=ann),
         cast.move(ann, 1, Stage.UNCERTAIN, key=seen),
+        cast.move(bob, 2, Stage.FAILED, EvidenceType.NOT_ATTEMPTED),
+        cast.move(cy, 16, Stage.UNCERTAIN, EvidenceType.NOT_ATTEMPTED),
         Abandon(holder=ann, generation=1),
+        Abandon(holder=bob, generation=2),
+        Abandon(holder=cy, generation=16),
         cast.claim(ann),
         cast.claim(ann),
         Status(holder=ann),
@@ -109,8 +114,7 @@ def _claims_and_moves(run: Run) -> None:
         cast.move(ann, 1, Stage.UNCERTAIN),
         Abandon(holder=ann, generation=2),
         Abandon(holder=bob, generation=1),
-        Abandon(holder=ann, generation=1),
-        Abandon(holder=ann, generation=1),
+        *[Abandon(holder=ann, generation=1)] * 4,
         Abandon(holder=bob, generation=1),
         Status(holder=ann),
         cast.move(ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ),

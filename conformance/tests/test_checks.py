@@ -1,0 +1,528 @@
+"""Every check proves that it can fail: a server with one thing wrong, and the rule it is caught by.
+
+The right server runs on a real Valkey; a proxy before it makes one thing wrong.
+"""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import redis
+from wrong import Forward, Message, Tamper, tampering, with_header, with_members
+
+from checkpoint_conformance.checks import (
+    CHECKS,
+    controls,
+    deadlines,
+    example,
+    http,
+    inputs,
+    races,
+    stateful,
+    store,
+    walk,
+)
+from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.run import PROFILES, Run, Target
+from checkpoint_conformance.session import TargetGoneError
+from checkpoint_conformance.shortening import shorten_failures
+from checkpoint_conformance.verdict import Verdict, judge
+from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
+
+
+class Quiet:
+    """Progress that nobody looks at."""
+
+    def check(self, title: str) -> None:
+        """Nothing."""
+
+    def advance(self, done: int, of: int) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """The right server, with controls and store."""
+    with reference_server() as target:
+        yield target
+
+
+def run_of(target: Target) -> Run:
+    """A run with one round of everything."""
+    profile = replace(PROFILES["quick"], race_rounds=1, contenders=20)
+    return Run(target=target, profile=profile, seed=1, progress=Quiet())
+
+
+PlayedCheck = Callable[[Run], None]
+ALL: list[PlayedCheck] = [
+    example.examples,
+    example.examples_at_their_time,
+    inputs.input_checks,
+    http.http_checks,
+    walk.walk_frozen,
+    races.races,
+    controls.control_checks,
+    store.store_checks,
+]
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: check.__name__)
+def test_the_right_server_is_never_blamed(target: Target, check: PlayedCheck) -> None:
+    """No failure, nothing left out, and something was counted."""
+    run = run_of(target)
+    check(run)
+    run.close()
+    assert run.tally.failures == {}
+    assert run.tally.incomplete == []
+    assert run.tally.lost == 0
+    assert run.tally.hits.total() > 0
+
+
+# -- servers with one thing wrong ---------------------------------------------------------
+
+
+def on_tool(message: Message) -> bool:
+    """Whether a request is one to the tool."""
+    return message.path == TOOL_PATH and message.method == "POST"
+
+
+def accepting(**corrected: object) -> Tamper:
+    """Take a request with this kind of member for one with the member that it stands for."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if answer.status == 400 and set(corrected) <= message.json.keys():
+            answer = forward(message.with_json(**corrected))
+        return answer
+
+    return tamper
+
+
+def mended(mend: Callable[[bytes], bytes]) -> Tamper:
+    """Mend the body before it is looked at."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        return forward(replace(message, body=mend(message.body)))
+
+    return tamper
+
+
+def _drop_unknown(message: Message, forward: Forward) -> HttpAnswer:
+    kept = {name: value for name, value in message.json.items() if name != "comment"}
+    return forward(replace(message, body=json.dumps(kept).encode()) if message.json else message)
+
+
+def _strip(message: Message, forward: Forward) -> HttpAnswer:
+    stripped = {n: v.strip() if isinstance(v, str) else v for n, v in message.json.items()}
+    return forward(message.with_json(**stripped) if message.json else message)
+
+
+def _longer_claim(message: Message, forward: Forward) -> HttpAnswer:
+    sent = message.json
+    if sent.get("claim_ttl_seconds") == sent.get("state_ttl_seconds") == 900:
+        return forward(message.with_json(state_ttl_seconds=901))
+    return forward(message)
+
+
+def _refuse_the_largest(message: Message, forward: Forward) -> HttpAnswer:
+    if message.json.get("state_ttl_seconds") == 3600:
+        return forward(message.with_json(state_ttl_seconds=3601))
+    return forward(message)
+
+
+def _quote(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 400:
+        return with_members(answer, detail=f"not accepted: {message.json.get('holder')}")
+    return answer
+
+
+def _any_media(message: Message, forward: Forward) -> HttpAnswer:
+    return forward(
+        replace(message, headers={**message.headers, "content-type": "application/json"})
+    )
+
+
+def _refusals_change(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    sent = message.json
+    if answer.status == 400 and sent.get("action") == "transition" and "comment" in sent:
+        del sent["comment"]
+        forward(replace(message, body=json.dumps(sent).encode()))
+    return answer
+
+
+def _all_hashes_alike(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if on_tool(message) and answer.status == 200:
+        return with_members(answer, workflow_hash="hmac-sha256:" + "0" * 64)
+    return answer
+
+
+def _join_identities(message: Message, forward: Forward) -> HttpAnswer:
+    sent = message.json
+    if "namespace" in sent and sent["workflow_key"].startswith("w_w_"):
+        moved = sent["workflow_key"].removeprefix("w_")
+        return forward(message.with_json(namespace=sent["namespace"] + "w_", workflow_key=moved))
+    return forward(message)
+
+
+def _by_idempotency_key() -> Tamper:
+    answers: dict[str, HttpAnswer] = {}
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        key = message.headers.get("idempotency-key")
+        if key is None:
+            return forward(message)
+        if key not in answers:
+            answers[key] = forward(message)
+        return answers[key]
+
+    return tamper
+
+
+def _get_works(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return (
+        replace(answer, status=200) if message.method == "GET" and answer.status == 405 else answer
+    )
+
+
+def _no_allow(message: Message, forward: Forward) -> HttpAnswer:
+    return with_header(forward(message), "allow", None)
+
+
+def _coded_404(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 404 and not on_tool(message):
+        return replace(answer, body=b'{"code":"CHECKPOINT_NOT_FOUND"}')
+    return answer
+
+
+def _always_healthy(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return replace(answer, status=200) if message.path == HEALTH_PATH else answer
+
+
+def _never_healthy(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return replace(answer, status=503) if message.path == HEALTH_PATH else answer
+
+
+def _no_retry_after(message: Message, forward: Forward) -> HttpAnswer:
+    return with_header(forward(message), "retry-after", None)
+
+
+def _cacheable(message: Message, forward: Forward) -> HttpAnswer:
+    return with_header(forward(message), "cache-control", None)
+
+
+def _two_winners() -> Tamper:
+    lock = threading.Lock()
+    winners: dict[str, HttpAnswer] = {}
+    seconds: set[str] = set()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        key = str(message.json.get("workflow_key"))
+        with lock:
+            if answer.status == 200 and json.loads(answer.body).get("acquired"):
+                winners[key] = answer
+            elif answer.status == 409 and key in winners and key not in seconds:
+                seconds.add(key)
+                return winners[key]
+        return answer
+
+    return tamper
+
+
+def _two_movers() -> Tamper:
+    lock = threading.Lock()
+    moved: set[str] = set()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if answer.status != 200 or not json.loads(answer.body).get("observation_replayed"):
+            return answer
+        with lock:
+            if str(message.json["observation_key"]) in moved:
+                return answer
+            moved.add(str(message.json["observation_key"]))
+        return with_members(answer, transitioned=True, observation_replayed=False)
+
+    return tamper
+
+
+def _claims_block_each_other() -> Tamper:
+    lock = threading.Lock()
+    busy: set[str] = set()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.json.get("action") != "claim":
+            return forward(message)
+        key = str(message.json["workflow_key"])
+        with lock:
+            blocked = len(busy) > 5 and key not in busy
+            busy.add(key)
+        if blocked:
+            other = message.with_json(holder="h_" + "z" * 20)
+            forward(message)
+            return forward(other)
+        return forward(message)
+
+    return tamper
+
+
+def _paused_claims_renew(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 503 and json.loads(answer.body).get("code") == "TOOL_PAUSED":
+        return with_members(
+            replace(answer, status=200), code=..., acquired=True, stage="claimed", generation=1
+        )
+    return answer
+
+
+def _clock_ignores_advance(message: Message, forward: Forward) -> HttpAnswer:
+    if message.path == "/clock" and "advance_ms" in message.json:
+        return forward(message.with_json(advance_ms=0))
+    return forward(message)
+
+
+def _control_does_nothing(path: str) -> Tamper:
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.path == path and forward(message).status == 200:
+            forward(Message(method="POST", path="/reset", headers=message.headers, body=b"{}"))
+            return HttpAnswer(status=200, headers=(), body=b"{}")
+        return forward(message)
+
+    return tamper
+
+
+def _reset_leaves_the_store_away(message: Message, forward: Forward) -> HttpAnswer:
+    if message.path != "/reset":
+        return forward(message)
+    answer = forward(message)
+    forward(replace(message, path="/dependency", body=b'{"available": false}'))
+    return answer
+
+
+def _controls_take_anything(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return replace(answer, status=200, body=b"{}") if answer.status == 400 else answer
+
+
+TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
+    ('"1" for 1', accepting(generation=1), inputs.refused, "WC-IN-2"),
+    ("0 for false", accepting(retry_failed=False), inputs.refused, "WC-IN-2"),
+    ("strips white space", _strip, inputs.refused, "WC-IN-3"),
+    ("strips a BOM", mended(lambda b: b.removeprefix(b"\xef\xbb\xbf")), inputs.refused, "WC-IN-4"),
+    ("cuts long bodies", mended(lambda b: b[:8192]), inputs.refused, "WC-IN-4"),
+    ("takes NaN", mended(lambda b: b.replace(b"NaN", b"1")), inputs.refused, "WC-IN-4"),
+    ("no lapse can be seen", _longer_claim, inputs.refused, "WC-IN-5"),
+    ("ignores unknown members", _drop_unknown, inputs.refused, "WC-IN-1"),
+    ("refuses the largest", _refuse_the_largest, inputs.accepted, "WC-IN-1"),
+    ("quotes what it refuses", _quote, inputs.refused, "WC-PRIV-1"),
+    ("takes any media type", _any_media, inputs.refused, "WC-IN-1"),
+    ("applies what it refuses", _refusals_change, inputs.refused, "WC-STATUS-2"),
+    ("one hash for all", _all_hashes_alike, http.identities, "WC-ID-3"),
+    ("joins namespace and key", _join_identities, http.identities, "WC-STATUS-1"),
+    ("answers by Idempotency-Key", _by_idempotency_key(), http.idempotency_key, "WC-CLAIM-5"),
+    ("GET works", _get_works, http.methods_and_paths, "WC-HTTP-2"),
+    ("no Allow", _no_allow, http.methods_and_paths, "WC-HTTP-2"),
+    ("404 with a code", _coded_404, http.methods_and_paths, "WC-ERR-9"),
+    ("never healthy", _never_healthy, http.health, "WC-HTTP-3"),
+    ("always healthy", _always_healthy, controls.control_checks, "WC-HTTP-3"),
+    ("no Retry-After", _no_retry_after, controls.control_checks, "WC-ERR-3"),
+    ("cacheable", _cacheable, example.examples, "WC-HTTP-1"),
+    ("claims while paused", _paused_claims_renew, controls.control_checks, "WC-ERR-7"),
+    ("two winners", _two_winners(), races.races, "WC-CONC-2"),
+    ("two moves", _two_movers(), races.races, "WC-CONC-3"),
+    ("across workflows", _claims_block_each_other(), races.races, "WC-CONC-4"),
+]
+CONTROL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
+    ("the clock stays", _clock_ignores_advance, walk.walk_frozen, "WC-CTL-1"),
+    ("pause does nothing", _control_does_nothing("/pause"), controls.control_checks, "WC-ERR-7"),
+    ("no limit", _control_does_nothing("/rate-limit"), controls.control_checks, "WC-CTL-3"),
+    ("never away", _control_does_nothing("/dependency"), controls.control_checks, "WC-CTL-4"),
+    ("reset leaves a rest", _reset_leaves_the_store_away, controls.control_checks, "WC-CTL-5"),
+    ("takes anything", _controls_take_anything, controls.control_checks, "WC-CTL-1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "check", "rule"),
+    [pytest.param(*fault[1:], id=fault[0].replace(" ", "-")) for fault in TOOL_FAULTS],
+)
+def test_one_thing_wrong_is_caught_by_its_rule(
+    target: Target, tamper: Tamper, check: PlayedCheck, rule: str
+) -> None:
+    """The fault's own rule is among those blamed."""
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        check(run)
+        run.close()
+    assert rule in {rule for f in run.tally.failures.values() for rule in f.fault.rules}
+
+
+@pytest.mark.parametrize(
+    ("tamper", "check", "rule"),
+    [pytest.param(*fault[1:], id=fault[0].replace(" ", "-")) for fault in CONTROL_FAULTS],
+)
+def test_a_wrong_control_is_caught_by_its_rule(
+    target: Target, tamper: Tamper, check: PlayedCheck, rule: str
+) -> None:
+    """The same for the controls' own listener."""
+    assert target.controls is not None
+    with tampering(target.controls, tamper) as address:
+        run = run_of(replace(target, controls=address))
+        with run.guarded(), suppress(TargetGoneError):
+            check(run)
+        run.close()
+    assert rule in {rule for f in run.tally.failures.values() for rule in f.fault.rules}
+    # Whatever a wrong control left behind is put right for the next test.
+    right = run_of(target)
+    right.close()
+
+
+def _raw_holder(client: "redis.Redis", message: Message) -> None:
+    client.set(f"session:{secrets.token_hex(4)}", str(message.json.get("holder")), ex=60)
+
+
+def _for_ever(client: "redis.Redis", message: Message) -> None:
+    client.set(f"wc:{message.json.get('action')}:{secrets.token_hex(4)}", "1")
+
+
+def _too_long(client: "redis.Redis", message: Message) -> None:
+    del message
+    client.set(f"wc:{secrets.token_hex(4)}", "1", ex=601)
+
+
+@pytest.mark.parametrize(
+    ("leave_behind", "rule"),
+    [(_raw_holder, "WC-PRIV-1"), (_for_ever, "WC-PRIV-3"), (_too_long, "WC-PRIV-3")],
+    ids=["raw-holder", "immortal", "too-long"],
+)
+def test_what_a_server_should_not_store_is_found(
+    target: Target, leave_behind: Callable[["redis.Redis", Message], None], rule: str
+) -> None:
+    """A raw identifier, a key without expiry, a key that outlives its record."""
+    assert target.store_url is not None
+    with redis.Redis.from_url(target.store_url) as client:
+
+        def tamper(message: Message, forward: Forward) -> HttpAnswer:
+            leave_behind(client, message)
+            return forward(message)
+
+        with tampering(target.address, tamper) as address:
+            run = run_of(replace(target, address=address, controls=None))
+            store.store_checks(run)
+            run.close()
+    assert list(run.tally.failures) == [rule]
+
+
+def test_another_store_is_noticed(target: Target, valkey_url: str) -> None:
+    """The one given must be the one behind the server."""
+    run = run_of(replace(target, store_url=valkey_url))
+    store.store_checks(run)
+    run.close()
+    assert run.tally.failures["WC-PRIV-3"].fault.what.startswith("no key appeared")
+
+
+def test_a_seed_repeats_what_is_drawn(target: Target) -> None:
+    """The same seed draws the same sequences, another one others."""
+
+    def rows(seed: int) -> dict[str, int]:
+        profile = replace(PROFILES["quick"], stateful_examples=15)
+        run = Run(target=target, profile=profile, seed=seed, progress=Quiet())
+        stateful.stateful_frozen(run)
+        run.close()
+        assert run.tally.failures == {}
+        return dict(run.tally.hits)
+
+    assert rows(1) == rows(1) != rows(2)
+
+
+def test_a_slow_target_is_given_up_and_said_so(target: Target) -> None:
+    """The drawn sequences stop when the run takes far longer than its profile should."""
+    profile = replace(PROFILES["quick"], stateful_examples=5, seconds_max=0)
+    run = Run(target=target, profile=profile, seed=1, progress=Quiet())
+    stateful.stateful_frozen(run)
+    run.close()
+    assert run.tally.incomplete == [
+        "the drawn sequences stopped after 0 s: the target is slow",
+    ]
+
+
+def test_deadlines_are_tested_in_real_time(target: Target) -> None:
+    """Without controls both sides of both deadlines are seen, and all waiting is done at once."""
+    run = run_of(replace(target, controls=None))
+    deadlines.deadlines(run)
+    run.close()
+    assert run.tally.failures == {}
+    assert run.tally.hits["WC-TIME-2"] >= 20
+    rows = {"WC-CLAIM-1", "WC-CLAIM-5", "WC-CLAIM-8", "WC-TRANS-1", "WC-TRANS-4", "WC-TRANS-6"}
+    assert rows <= set(run.tally.hits)
+
+
+def test_a_clock_that_jumps_is_caught_in_real_time(target: Target) -> None:
+    """``observed_at`` that no one clock explains: the target's own goes ten seconds ahead."""
+    assert target.controls is not None
+    answered = iter(range(10**6))
+    with target.controls_client() as clock:
+
+        def tamper(message: Message, forward: Forward) -> HttpAnswer:
+            if next(answered) == 30:
+                clock.exchange("POST", "/clock", b'{"advance_ms": 10000}')
+            return forward(message)
+
+        with tampering(target.address, tamper) as address:
+            run = run_of(replace(target, address=address, controls=None))
+            deadlines.deadlines(run)
+            run.close()
+        clock.exchange("POST", "/reset", b"{}")
+    assert "WC-TIME-1" in run.tally.failures
+
+
+def test_a_long_failure_is_shortened(target: Target) -> None:
+    """The fixed walk finds the fault after dozens of requests; four of them show it."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        members = json.loads(answer.body) if on_tool(message) else {}
+        if members.get("code") == "OBSERVATION_CONFLICT":
+            return with_members(answer, code="INVALID_TRANSITION")
+        return answer
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        walk.walk_frozen(run)
+        assert len(run.tally.failures["WC-TRANS-3"].sequence) > 10
+        shorten_failures(run)
+        run.close()
+    failure = run.tally.failures["WC-TRANS-3"]
+    assert [sent.answered.split()[1] for sent in failure.sequence] == [
+        "acquired",
+        "transitioned",
+        "INVALID_TRANSITION",
+    ]
+
+
+@pytest.mark.parametrize("access", ["controls and store", "real time"])
+def test_no_floor_depends_on_chance(target: Target, access: str) -> None:
+    """Without the drawn sequences every rule still reaches its floor, so no green is luck."""
+    if access == "real time":
+        target = replace(target, controls=None, store_url=None)
+    run = Run(target=target, profile=PROFILES["quick"], seed=1, progress=Quiet())
+    for check in CHECKS:
+        if check.applies_to(target) and check.name != "stateful":
+            check.run(run)
+    run.close()
+    judged = judge(run.tally, target)
+    short = [f"{s.rule.id}: {s.reason}" for s in judged.rules.values() if s.counts_as_gap]
+    assert short == []
+    assert judged.verdict is Verdict.PASS

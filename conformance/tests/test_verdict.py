@@ -1,0 +1,136 @@
+"""The verdict is never vacuous, and the line counts what was not done."""
+
+from dataclasses import replace
+
+import pytest
+
+from checkpoint_conformance.answers import Fault
+from checkpoint_conformance.client import Address
+from checkpoint_conformance.rules import Access, RuleClass, rules
+from checkpoint_conformance.run import Target
+from checkpoint_conformance.tally import Failure, Sent, Tally
+from checkpoint_conformance.verdict import EXIT_CODES, Status, Verdict, judge
+
+HERE = Address.parse("http://127.0.0.1:1")
+BARE = Target(address=HERE)
+FULL = Target(address=HERE, controls=HERE, store_url="unix:///x")
+
+
+def enough(target: Target) -> Tally:
+    """A tally in which every rule that is reachable was exercised to its floor."""
+    tally = Tally(requests=1000)
+    for rule in rules().values():
+        if rule.floor is None:
+            continue
+        needs = {Access.CONTROLS: target.controls, Access.STORE: target.store_url}
+        if needs.get(rule.access, True):
+            tally.hits[rule.id] = rule.floor
+    return tally
+
+
+def failing(*rule_ids: str) -> Failure:
+    """A failure of these rules."""
+    fault = Fault(rules=rule_ids, what="w", expected="e", got="g")
+    return Failure(check="c", fault=fault, sequence=(), got=None, expected=None)
+
+
+@pytest.mark.parametrize("target", [BARE, FULL], ids=["bare", "full"])
+def test_all_floors_reached_is_a_pass(target: Target) -> None:
+    """And every status that is not obvious has a reason."""
+    judged = judge(enough(target), target)
+    assert (judged.verdict, judged.gaps) == (Verdict.PASS, ())
+    for status in judged.rules.values():
+        assert bool(status.reason) is (status.status not in (Status.PASSED, Status.FAILED))
+    passed = sum(status.status is Status.PASSED for status in judged.rules.values())
+    assert judged.line.startswith(f"PASS: {passed} of 92 rules passed")
+    total = sum(int(word) for word in judged.line.split() if word.isdigit())
+    assert total == 92 + 92, "the parts of the line add up to all rules"
+
+
+def test_an_empty_run_is_incomplete() -> None:
+    """Nothing exercised is nothing shown."""
+    judged = judge(Tally(), BARE)
+    assert judged.verdict is Verdict.INCOMPLETE
+    assert "rules exercised too little" in judged.gaps[0]
+
+
+@pytest.mark.parametrize("rule_id", sorted(i for i, rule in rules().items() if rule.floor))
+def test_one_hit_less_than_the_floor_is_incomplete(rule_id: str) -> None:
+    """For every rule that has a floor."""
+    tally = enough(FULL)
+    tally.hits[rule_id] -= 1
+    judged = judge(tally, FULL)
+    assert judged.verdict is Verdict.INCOMPLETE
+    status = judged.rules[rule_id]
+    assert (status.status, status.counts_as_gap) == (Status.NOT_RUN, True)
+    assert rule_id in judged.gaps[0]
+
+
+def test_a_failure_is_a_fail_whatever_else_was_reached() -> None:
+    """Every rule that the fault names is failed, even with hits."""
+    tally = enough(FULL)
+    tally.fail(failing("WC-CLAIM-4", "WC-TIME-3"))
+    judged = judge(tally, FULL)
+    assert judged.verdict is Verdict.FAIL
+    assert judged.line.startswith("FAIL: 2 rules broken; ")
+    failed = {i for i, status in judged.rules.items() if status.status is Status.FAILED}
+    assert failed == {"WC-CLAIM-4", "WC-TIME-3"}
+
+
+def test_what_needs_more_access_is_counted_and_not_a_gap() -> None:
+    """Unless everything is required."""
+    tally = enough(BARE)
+    judged = judge(tally, BARE)
+    assert judged.rules["WC-ERR-7"].reason == "needs --controls"
+    assert judged.rules["WC-PRIV-3"].reason == "needs --store"
+    assert judged.rules["WC-MCP-1"].status is Status.NOT_APPLICABLE
+    assert "3 not run (needs --controls)" in judged.line
+    assert judge(tally, BARE, require_all=True).verdict is Verdict.INCOMPLETE
+
+
+def test_lost_answers_make_a_run_incomplete() -> None:
+    """One in a hundred is a hiccup; more, and the run says too little."""
+    tally = enough(FULL)
+    for _ in range(10):
+        tally.lose("no complete answer in time")
+    assert judge(tally, FULL).verdict is Verdict.PASS
+    tally.lose("no complete answer in time")
+    judged = judge(tally, FULL)
+    assert judged.verdict is Verdict.INCOMPLETE
+    assert judged.gaps == (
+        "11 of 1000 requests were not answered: no complete answer in time (11 times)",
+    )
+
+
+def test_an_interrupted_run_is_incomplete() -> None:
+    """However much it had seen."""
+    judged = judge(enough(FULL), FULL, interrupted="interrupted before the end")
+    assert (judged.verdict, judged.gaps) == (
+        Verdict.INCOMPLETE,
+        ("interrupted before the end",),
+    )
+
+
+def test_the_shortest_failure_of_a_rule_is_kept() -> None:
+    """Whichever came first."""
+    sent = Sent(method="POST", path="/", headers=(), body="{}", answered="200")
+    short = failing("WC-CLAIM-4")
+    long = replace(short, sequence=(sent, sent))
+    for order in ((short, long), (long, short)):
+        tally = Tally()
+        for failure in order:
+            tally.fail(failure)
+        assert tally.failures["WC-CLAIM-4"] is short
+
+
+def test_exit_codes_are_the_design_s() -> None:
+    """0 conforms, 1 does not, 3 incomplete."""
+    assert EXIT_CODES == {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCOMPLETE: 3}
+
+
+def test_classes_that_are_not_claimed_do_not_apply() -> None:
+    """Controls are claimed by giving them."""
+    for target, applies in ((BARE, False), (FULL, True)):
+        statuses = judge(enough(target), target).rules.values()
+        of_controls = [s for s in statuses if s.rule.rule_class is RuleClass.CONTROLS]
+        assert all((s.status is Status.PASSED) is applies for s in of_controls)
