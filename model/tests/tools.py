@@ -15,6 +15,15 @@ def not_run(what: str, tool: str, remedy: str) -> NoReturn:
     Raises:
         RuntimeError: the environment requires every tool.
     """
+    _skip(what, tool, remedy, module=True)
+
+
+def not_run_here(what: str, tool: str, remedy: str) -> NoReturn:
+    """The same, for the calling test alone."""
+    _skip(what, tool, remedy, module=False)
+
+
+def _skip(what: str, tool: str, remedy: str, *, module: bool) -> NoReturn:
     if os.environ.get(REQUIRE_TOOLS):
         raise RuntimeError(f"{what}: {tool} is missing and {REQUIRE_TOOLS} is set; {remedy}")
-    pytest.skip(f"not run: {what}, because {tool} is missing ({remedy})", allow_module_level=True)
+    pytest.skip(f"not run: {what}, because {tool} is missing ({remedy})", allow_module_level=module)
