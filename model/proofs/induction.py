@@ -14,7 +14,7 @@ Statements about *every* observation key are proved without quantifiers: about o
 nothing is known, assuming the statement of that key and of the request's own key.
 
 ``python model/proofs/induction.py`` proves everything, refutes every fault of :mod:`faults`, and
-prints what it found.
+prints what it found, with exit code 1 where anything was not as it should be.
 """
 
 import sys
@@ -1009,6 +1009,9 @@ def report() -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    failed = False
     for line in report():
+        failed |= line.startswith("NOT ")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
+    sys.exit(failed)
