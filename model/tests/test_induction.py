@@ -9,7 +9,8 @@ if find_spec("z3") is None:
     not_run("the proofs", "z3", "pip install z3-solver")
 
 from faults import FAULTS, Fault
-from induction import ALWAYS, INVARIANTS, NAMED, Invariant, breach, decided_by, prove, trace
+from induction import breach, decided_by, prove, trace
+from safety import ALWAYS, INVARIANTS, NAMED, Invariant
 from symbolic import MOVES_A_GENERATION, RULES, Evaluated
 
 from checkpoint_model import CONTRACT_LIMITS, Record, step
