@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tools import not_run_here
+
+PACKAGES = {"curl": "curl", "luacheck": "lua-check"}
+"""The programs that some tests need, with Debian's package of each."""
 
 settings.register_profile(
     "tests",
@@ -21,13 +25,6 @@ settings.register_profile("soak", settings.get_profile("tests"), max_examples=5_
 settings.load_profile(os.environ.get("WORKFLOW_CHECKPOINT_HYPOTHESIS_PROFILE", "tests"))
 
 
-def not_run(reason: str) -> None:
-    """Say that a test cannot run here; where every tool is required, that is a failure."""
-    if os.environ.get("WORKFLOW_CHECKPOINT_REQUIRE_TOOLS"):
-        pytest.fail(f"not run: {reason}")
-    pytest.skip(f"not run: {reason}")
-
-
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
     """Find a program on PATH, or say that the test was not run."""
@@ -35,8 +32,7 @@ def tool() -> Callable[[str], str]:
     def find(name: str) -> str:
         path = shutil.which(name)
         if path is None:
-            not_run(f"{name} is not installed")
-        assert path is not None
+            not_run_here(f"what needs {name}", name, f"apt-get install {PACKAGES[name]}")
         return path
 
     return find

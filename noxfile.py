@@ -4,6 +4,7 @@ nox                  all of the default sessions: what CI runs
 nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s wheel         does the wheel hold the five packages and nothing else?
+nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
 """
 
@@ -58,6 +59,13 @@ def wheel(session: nox.Session) -> None:
     session.chdir(session.create_tmp())
     session.run("workflow-checkpoint", "--version")
     session.run("workflow-checkpoint", "check", "--help", silent=True)
+
+
+@nox.session(default=False)
+def proofs(session: nox.Session) -> None:
+    """Print what z3 proves of the machine, and how it refutes each seeded fault."""
+    session.install("-e", ".", "z3-solver")
+    session.run("python", "model/proofs/induction.py")
 
 
 @nox.session(default=False)

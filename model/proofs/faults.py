@@ -28,7 +28,7 @@ from checkpoint_model import Stage
 _Rows = tuple[Row, ...]
 
 
-def _edited(rows: _Rows, rule: str, **changes: Any) -> _Rows:  # noqa: ANN401  # members of Row
+def _edited(rows: _Rows, rule: str, **changes: Any) -> _Rows:  # members of Row
     """A decision table with one row changed."""
     assert rule in {row.rule for row in rows}
     return tuple(replace(row, **changes) if row.rule == rule else row for row in rows)

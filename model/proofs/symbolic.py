@@ -849,7 +849,7 @@ def decode_record(
     return record
 
 
-def _decode(value: z3.ExprRef) -> Any:  # noqa: ANN401  # of whichever sort the member has
+def _decode(value: z3.ExprRef) -> Any:  # of whichever sort the member has
     if z3.is_int_value(value):
         return value.as_long()
     if z3.is_true(value) or z3.is_false(value):
