@@ -104,6 +104,8 @@ class World:
     remembered_generations: int | None = None
     """How many generations' observations a state keeps in full; None keeps all. See
     :meth:`canonical`."""
+    takes_minutes: bool = False
+    """Whether to leave it for when somebody asks for it."""
     out_of_reach: tuple[str, ...] = ()
     """Goals that this world cannot reach, as shell patterns of their names."""
     _sent: dict[tuple[int, int], tuple["Sent", ...]] = field(
@@ -396,15 +398,22 @@ class Exploration:
     space: Space = field(repr=False)
 
     @property
+    def promised(self) -> tuple[str, ...]:
+        """The goals that the world does not call out of reach."""
+        patterns = self.world.out_of_reach
+        return tuple(
+            goal.name
+            for goal in SOMETIMES
+            if not any(fnmatchcase(goal.name, pattern) for pattern in patterns)
+        )
+
+    @property
     def shortfalls(self) -> tuple[str, ...]:
-        """Goals missed that the world does not call out of reach, and reached ones that it does."""
-
-        def excused(name: str) -> bool:
-            return any(fnmatchcase(name, pattern) for pattern in self.world.out_of_reach)
-
+        """Promised goals that were missed, and reached ones that are called out of reach."""
+        promised = frozenset(self.promised)
         return (
-            *(f"missed: {name}" for name in self.missed if not excused(name)),
-            *(f"called out of reach, yet reached: {name}" for name in self.hit if excused(name)),
+            *(f"missed: {name}" for name in self.missed if name in promised),
+            *(f"called out of reach, yet reached: {n}" for n in self.hit if n not in promised),
         )
 
     @property

@@ -157,6 +157,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 observation_keys=("one", "two", "three", "four"),
                 evidence=(_ABSENCE,),
                 limits=Limits(generations=3, observations=6),
+                takes_minutes=True,
                 out_of_reach=(*_ONE_SETTING, *_STEADY, *_FEW_KEYS),
             ),
             World(
