@@ -1,7 +1,7 @@
 """What must hold of the machine, by name: of states, of steps, and what must be reachable.
 
 Rule 1: nothing here calls the machine. The invariants are a second reading of the contract, in
-terms of the record's members, the graph and the clock; whoever breaks a row in
+terms of the record's members and the clock, the graph included; whoever breaks a row or a cell in
 :mod:`checkpoint_model.machine` cannot break the judge with it.
 Rule 2: an invariant that only speaks of states is not enough. A machine that lets anybody move
 any record satisfies every one of ``ALWAYS``: each record, looked at alone, is a record that
@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from checkpoint_model.machine import (
-    MOVES,
     Abandon,
     Claim,
     Outcome,
@@ -195,11 +194,47 @@ def _same_configuration(record: Record, claim: Claim) -> bool:
     )
 
 
+_GRAPH: Final[Mapping[Stage, Mapping[Stage, tuple[EvidenceType | None, ...]]]] = MappingProxyType(
+    {
+        Stage.CLAIMED: {
+            Stage.UNCERTAIN: (None,),
+            Stage.CALLER_VERIFIED: (
+                EvidenceType.PROVIDER_RECEIPT,
+                EvidenceType.EXTERNAL_READ,
+                EvidenceType.OPERATOR_ATTESTATION,
+            ),
+            Stage.FAILED: (
+                EvidenceType.NOT_ATTEMPTED,
+                EvidenceType.PROVIDER_REJECTION,
+                EvidenceType.EXTERNAL_ABSENCE,
+                EvidenceType.OPERATOR_ATTESTATION,
+            ),
+            Stage.COMPENSATED: (
+                EvidenceType.COMPENSATION_RECEIPT,
+                EvidenceType.OPERATOR_ATTESTATION,
+            ),
+        },
+        Stage.UNCERTAIN: {
+            Stage.CALLER_VERIFIED: (
+                EvidenceType.PROVIDER_RECEIPT,
+                EvidenceType.EXTERNAL_READ,
+                EvidenceType.OPERATOR_ATTESTATION,
+            ),
+            Stage.FAILED: (EvidenceType.EXTERNAL_ABSENCE, EvidenceType.OPERATOR_ATTESTATION),
+            Stage.COMPENSATED: (
+                EvidenceType.COMPENSATION_RECEIPT,
+                EvidenceType.OPERATOR_ATTESTATION,
+            ),
+        },
+    }
+)
+"""WC-GRAPH-1 … WC-GRAPH-3 a second time: one cell of the machine's ``MOVES`` exchanged for another
+leaves every count of states as it was, so nothing but a second copy would notice."""
+
+
 def _in_graph(source: Stage, target: Stage, evidence: EvidenceType | None) -> bool:
-    kinds = MOVES[source].get(target)
-    if kinds is None:
-        return False
-    return evidence is None if target is _UNCERTAIN else evidence in kinds
+    moves = _GRAPH.get(source)
+    return moves is not None and evidence in moves.get(target, ())
 
 
 def _applied(record: Record, key: str) -> object:
@@ -981,6 +1016,14 @@ def _crosses(source: Stage, target: Stage, evidence: EvidenceType | None) -> Ste
     )
 
 
+def _differs_in(member: str) -> StepPredicate:
+    members = {"claim_ttl_seconds", "state_ttl_seconds", "retry_failed"}
+    return lambda before, request, _n, _d, _l: (
+        before is not None
+        and {m for m in members if getattr(before, m) != getattr(request, m)} == {member}
+    )
+
+
 def _story(
     name: str, rules: tuple[str, ...], sentence: str, on: frozenset[str], reached: StepPredicate
 ) -> Sometimes:
@@ -1027,9 +1070,19 @@ SOMETIMES: Final = (
             on=frozenset({"WC-TRANS-8"}),
             reached=_crosses(source, target, evidence),
         )
-        for source, targets in MOVES.items()
+        for source, targets in _GRAPH.items()
         for target, kinds in targets.items()
-        for evidence in (sorted(kinds) if kinds else (None,))
+        for evidence in kinds
+    ),
+    *(
+        Sometimes(
+            name=f"conflict over {member}",
+            rules=("WC-CLAIM-3",),
+            sentence=f"A claim is refused because its {member} alone differs.",
+            on=frozenset({"WC-CLAIM-3"}),
+            reached=_differs_in(member),
+        )
+        for member in ("claim_ttl_seconds", "state_ttl_seconds", "retry_failed")
     ),
     _story(
         "take-over after a lapse",

@@ -15,6 +15,7 @@ _RETRYING: Final = Configuration(claim_ttl_seconds=1, state_ttl_seconds=2, retry
 _ONCE: Final = Configuration(claim_ttl_seconds=1, state_ttl_seconds=2, retry_failed=False)
 _LONGER: Final = Configuration(claim_ttl_seconds=1, state_ttl_seconds=3, retry_failed=True)
 _LONG_CLAIM: Final = Configuration(claim_ttl_seconds=2, state_ttl_seconds=3, retry_failed=True)
+_LONGER_ONCE: Final = Configuration(claim_ttl_seconds=1, state_ttl_seconds=3, retry_failed=False)
 _LONG_CLAIM_ONCE: Final = Configuration(
     claim_ttl_seconds=2, state_ttl_seconds=3, retry_failed=False
 )
@@ -40,7 +41,8 @@ _ENDS: Final = (
     "error CHECKPOINT_TERMINAL",
     "replay in a terminal record",
 )
-_CONFLICTS: Final = ("row WC-CLAIM-3", "error CONFIGURATION_CONFLICT")
+_OTHER_LIFETIMES: Final = ("conflict over claim_ttl_seconds", "conflict over state_ttl_seconds")
+_CONFLICTS: Final = ("row WC-CLAIM-3", "error CONFIGURATION_CONFLICT", "conflict over *")
 _STEADY: Final = ("clock behind the last change",)
 _FEW_KEYS: Final = ("all observations used",)
 _ONE_SETTING: Final = (*_OTHER_EVIDENCE, *_RECEIPTS, *_ENDS, *_CONFLICTS)
@@ -69,6 +71,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 out_of_reach=(
                     *_OTHER_EVIDENCE,
                     *_RECEIPTS,
+                    *_OTHER_LIFETIMES,
                     *_STEADY,
                     "row WC-CLAIM-[78]",
                     "row WC-TRANS-4",
@@ -103,6 +106,21 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 out_of_reach=(*_ONE_SETTING, *_STEADY, *_FEW_KEYS),
             ),
             World(
+                name="configurations",
+                sentence="Configurations that differ in one member only, whichever it is.",
+                holders=_TWO,
+                configurations=(_LONGER, _RETRYING, _LONG_CLAIM, _LONGER_ONCE),
+                observation_keys=("one",),
+                evidence=(_ABSENCE,),
+                out_of_reach=(
+                    *_OTHER_EVIDENCE,
+                    *_RECEIPTS,
+                    *_STEADY,
+                    *_FEW_KEYS,
+                    "row WC-TRANS-5",
+                ),
+            ),
+            World(
                 name="cells",
                 sentence="Every move with every evidence, and every row but one.",
                 holders=_TWO,
@@ -110,7 +128,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 observation_keys=("one",),
                 evidence=tuple(EvidenceType),
                 # A terminal record has used its only key, so no request gets as far as the row.
-                out_of_reach=("row WC-TRANS-5", *_STEADY, *_FEW_KEYS),
+                out_of_reach=("row WC-TRANS-5", *_OTHER_LIFETIMES, *_STEADY, *_FEW_KEYS),
             ),
             World(
                 name="pair",
@@ -119,7 +137,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 configurations=(_RETRYING, _ONCE),
                 observation_keys=("one", "two"),
                 evidence=(_ABSENCE, _RECEIPT),
-                out_of_reach=(*_OTHER_EVIDENCE, *_STEADY, *_FEW_KEYS),
+                out_of_reach=(*_OTHER_EVIDENCE, *_OTHER_LIFETIMES, *_STEADY, *_FEW_KEYS),
             ),
             World(
                 name="everything",
@@ -128,7 +146,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 configurations=(_RETRYING, _ONCE),
                 observation_keys=("one", "two"),
                 evidence=tuple(EvidenceType),
-                out_of_reach=(*_STEADY, *_FEW_KEYS),
+                out_of_reach=(*_OTHER_LIFETIMES, *_STEADY, *_FEW_KEYS),
             ),
             World(
                 name="observations",
@@ -175,6 +193,7 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 out_of_reach=(
                     *_OTHER_EVIDENCE,
                     *_RECEIPTS,
+                    *_OTHER_LIFETIMES,
                     *_STEADY,
                     "held in the last millisecond",
                     "record there in its last millisecond",

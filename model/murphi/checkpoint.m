@@ -66,7 +66,8 @@ begin
   switch c
     case 1: return CLAIM_TTL_MS_1;
     case 2: return CLAIM_TTL_MS_2;
-    else return CLAIM_TTL_MS_3;
+    case 3: return CLAIM_TTL_MS_3;
+    else return CLAIM_TTL_MS_4;
   end;
 end;
 
@@ -75,7 +76,8 @@ begin
   switch c
     case 1: return STATE_TTL_MS_1;
     case 2: return STATE_TTL_MS_2;
-    else return STATE_TTL_MS_3;
+    case 3: return STATE_TTL_MS_3;
+    else return STATE_TTL_MS_4;
   end;
 end;
 
@@ -84,7 +86,8 @@ begin
   switch c
     case 1: return RETRY_FAILED_1 = 1;
     case 2: return RETRY_FAILED_2 = 1;
-    else return RETRY_FAILED_3 = 1;
+    case 3: return RETRY_FAILED_3 = 1;
+    else return RETRY_FAILED_4 = 1;
   end;
 end;
 

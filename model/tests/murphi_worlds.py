@@ -15,7 +15,7 @@ from checkpoint_model.worlds import WORLDS
 MURPHI = Path(__file__).parents[1] / "murphi"
 MACHINE = MURPHI / "checkpoint.m"
 CONSTANTS = MURPHI / "worlds"
-CONFIGURATIONS_MAX = 3
+CONFIGURATIONS_MAX = 4
 TOOLS = ("rumur", "cc")
 
 

@@ -7,7 +7,7 @@ from textwrap import fill
 import pytest
 from faults import FAULTS
 
-from checkpoint_model import MOVES, EvidenceType, Limits, Record, Stage, Transition, step
+from checkpoint_model import MOVES, EvidenceType, Limits, Record, Stage, Transition, machine, step
 from checkpoint_model.exploration import (
     NOW_MS,
     Advanced,
@@ -29,6 +29,7 @@ SMALL = {
     "last": (281, 12_329, 5),
     "clock": (431, 25_493, 7),
     "fingerprints": (747, 57_117, 7),
+    "configurations": (1_713, 86_495, 8),
     "cells": (1_661, 236_395, 7),
     "pair": (2_701, 298_027, 8),
     "contract-limits": (14_757, 1_257_987, 49),
@@ -37,7 +38,7 @@ LARGE = {
     "everything": (10_389, 2_807_275, 8),
     "observations": (12_407, 1_741_501, 9),
     "three": (23_137, 3_789_958, 11),
-    "large": (193_649, 40_027_699, 12),
+    "large": (193_649, 40_027_699, 13),
 }
 TINY = WORLDS["tiny"]
 
@@ -71,7 +72,9 @@ def test_a_world_is_explored_to_its_end(name: str, numbers: tuple[int, int, int]
 def test_the_worlds_between_them_reach_every_goal() -> None:
     """What one world calls out of reach, another reaches; the small and quick ones nearly do."""
     hit = {
-        name for world in ("cells", "pair", "last", "clock") for name in explore(WORLDS[world]).hit
+        name
+        for world in ("cells", "pair", "last", "clock", "configurations")
+        for name in explore(WORLDS[world]).hit
     }
     # Two observations of each of sixteen generations, or of two: these have too few keys.
     assert {goal.name for goal in SOMETIMES} - hit == set()
@@ -94,6 +97,19 @@ def test_a_fault_is_refuted_by_the_invariant_that_names_it(name: str) -> None:
     # Up to the last event the faulty machine did nothing that the right one would not.
     assert replay(world, events[:-1], step=fault.step) == replay(world, events[:-1])
     assert replay(world, events, step=fault.step) != replay(world, events)
+
+
+def test_an_exchanged_cell_of_the_graph_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One evidence type for another: as many states and transitions as ever, but not the same."""
+    moves = {source: dict(targets) for source, targets in MOVES.items()}
+    moves[Stage.UNCERTAIN][Stage.FAILED] = frozenset(
+        {EvidenceType.EXTERNAL_ABSENCE, EvidenceType.NOT_ATTEMPTED}
+    )
+    monkeypatch.setattr(machine, "MOVES", moves)
+    found = explore(WORLDS["cells"])
+    assert found.counterexample is not None
+    assert found.counterexample.invariant.name == "stages-move-along-the-graph"
+    assert len(found.counterexample.moments) == 4
 
 
 SUPERSEDED = """
