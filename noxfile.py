@@ -3,6 +3,7 @@
 nox                  all of the default sessions: what CI runs
 nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
+nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
@@ -42,6 +43,14 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+
+
+@nox.session(default=False)
+def explore(session: nox.Session) -> None:
+    """Explore the worlds that take minutes, and count them again with Murphi's rumur."""
+    session.install("-e", ".", *dependencies("test"))
+    paths = ("model/tests/test_exploration.py", "model/tests/test_murphi.py")
+    session.run("pytest", "-n", "auto", "-m", "large", *paths, *session.posargs)
 
 
 @nox.session
