@@ -47,9 +47,13 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def explore(session: nox.Session) -> None:
-    """Explore the worlds that take minutes, and count them again with Murphi's rumur."""
-    session.install("-e", ".", *dependencies("test"))
-    paths = ("model/tests/test_exploration.py", "model/tests/test_murphi.py")
+    """Explore the worlds that take minutes, count them by Murphi, and try them on the scripts."""
+    session.install("-e", ".[server,embedded]", *dependencies("test"))
+    paths = (
+        "model/tests/test_exploration.py",
+        "model/tests/test_murphi.py",
+        "lua/tests/test_differential.py",
+    )
     session.run("pytest", "-n", "auto", "-m", "large", *paths, *session.posargs)
 
 

@@ -4,9 +4,7 @@ import asyncio
 import itertools
 import secrets
 import subprocess
-from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,29 +12,23 @@ import pytest
 import redis
 import redis.asyncio
 from hypothesis import event, given
+from scripted import as_outcome, as_stored, digest
 from sequences import LINKS, T0
 
 from checkpoint_lua import ACTIONS, Checkpoints, Reply, record_key, scripts
 from checkpoint_model import (
     Abandon,
     Claim,
-    ErrorCode,
     Record,
     Request,
     Stage,
     Status,
-    Success,
     Transition,
     step,
 )
 
 T = TypeVar("T")
 SLACK_MS = 3600 * 1000
-
-
-def digest(text: str) -> str:
-    """A digest of the form that the scripts take; keyed digests are the server's business."""
-    return urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 class Lua:
@@ -115,32 +107,6 @@ def lua(valkey_url: str) -> Iterator[Lua]:
 def workflow() -> str:
     """A workflow that nobody else uses."""
     return digest(secrets.token_hex(16))
-
-
-def as_stored(record: Record | None) -> dict[str, str]:
-    """What ``include/record.lua`` says that a record looks like in the store."""
-    if record is None:
-        return {}
-    return {
-        "stage": str(record.stage),
-        "gen": str(record.generation),
-        "holder": digest(record.holder),
-        "claim_end": str(record.claim_expires_at_ms),
-        "state_end": str(record.state_expires_at_ms),
-        "changed": str(record.changed_at_ms),
-        "claim_ttl": str(record.claim_ttl_seconds),
-        "state_ttl": str(record.state_ttl_seconds),
-        "retry": str(int(record.retry_failed)),
-        "abandoned": str(int(record.abandoned)),
-        "evidence": str(record.evidence_type or ""),
-        "print": str(int(record.evidence_fingerprint_present)),
-        **{f"o{digest(key)}": digest(repr(body)) for key, body in record.observations},
-    }
-
-
-def as_outcome(outcome: Success | ErrorCode) -> str:
-    """The model's outcome in the scripts' words."""
-    return outcome.name.lower() if isinstance(outcome, Success) else str(outcome)
 
 
 @given(LINKS)

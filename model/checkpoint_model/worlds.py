@@ -140,6 +140,21 @@ WORLDS: Final[Mapping[str, World]] = MappingProxyType(
                 out_of_reach=(*_OTHER_EVIDENCE, *_OTHER_LIFETIMES, *_STEADY, *_FEW_KEYS),
             ),
             World(
+                name="differential",
+                sentence="Every row, move, evidence and deadline, in the fewest states.",
+                holders=_TWO,
+                configurations=(_RETRYING, _ONCE),
+                observation_keys=("one", "two", "three"),
+                evidence=tuple(EvidenceType),
+                remembered_generations=1,
+                out_of_reach=(
+                    *_OTHER_LIFETIMES,
+                    *_STEADY,
+                    "replay after take-over",
+                    "conflict after take-over",
+                ),
+            ),
+            World(
                 name="everything",
                 sentence="Every row, and every move with every evidence, in one.",
                 holders=_TWO,

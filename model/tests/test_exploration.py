@@ -32,6 +32,7 @@ SMALL = {
     "configurations": (1_713, 86_495, 8),
     "cells": (1_661, 236_395, 7),
     "pair": (2_701, 298_027, 8),
+    "differential": (2_555, 705_433, 9),
     "contract-limits": (14_757, 1_257_987, 49),
 }
 LARGE = {
