@@ -14,7 +14,6 @@ from checkpoint_conformance.answers import Answer, Fault, Foreign, Problem, Resu
 from checkpoint_conformance.client import Exchange
 from checkpoint_conformance.clock import Clock, RunningClock
 from checkpoint_model import (
-    MOVES,
     ErrorCode,
     Identity,
     Record,
@@ -24,6 +23,7 @@ from checkpoint_model import (
     Success,
     Transition,
     answer,
+    graph_rules,
     parse_timestamp,
     step,
 )
@@ -309,25 +309,6 @@ class Oracle:
             return
         if self._previous[1].record is decided.record:
             yield "WC-IDEM-1"
-
-
-def graph_rules(stage: Stage, request: Transition) -> tuple[str, ...]:
-    """Which rules of the graph bear on a move that the holder asks for (section 6)."""
-    needed = MOVES[stage].get(request.to_stage)
-    if needed is None:
-        return ("WC-GRAPH-1",)
-    rules = ["WC-GRAPH-1"] if request.evidence_type in needed or not needed else []
-    if request.evidence_type is None or request.to_stage is Stage.UNCERTAIN:
-        rules.append("WC-GRAPH-2")
-    if (
-        stage is Stage.UNCERTAIN
-        and request.to_stage is Stage.FAILED
-        and request.evidence_type in MOVES[Stage.CLAIMED][Stage.FAILED] - needed
-    ):
-        rules.append("WC-GRAPH-3")
-    if request.evidence_type in needed:
-        rules.append("WC-GRAPH-4")
-    return tuple(rules)
 
 
 def _undecided(came: Result | Problem) -> Fault:

@@ -24,6 +24,7 @@ from checkpoint_conformance.checks import (
     races,
     stateful,
     store,
+    vectors,
     walk,
 )
 from checkpoint_conformance.client import HttpAnswer
@@ -65,6 +66,7 @@ ALL: list[PlayedCheck] = [
     inputs.input_checks,
     http.http_checks,
     walk.walk_frozen,
+    vectors.vectors,
     races.races,
     controls.control_checks,
     store.store_checks,

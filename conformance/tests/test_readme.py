@@ -37,3 +37,19 @@ def test_the_verdict_in_the_readme_is_today_s() -> None:
     from checkpoint_conformance.verdict import judge
 
     assert judge(enough(FULL), FULL).line in README
+
+
+def test_the_picture_in_the_readme_is_today_s_graph() -> None:
+    """To be drawn anew: workflow-checkpoint model graph --format svg > docs/graph.svg."""
+    drawn = CliRunner().invoke(main, ["model", "graph", "--format", "svg"])
+    assert drawn.exit_code == 0
+    assert drawn.output == (ROOT / "docs/graph.svg").read_text(encoding="utf-8")
+    assert "](docs/graph.svg)" in README
+
+
+def test_the_number_of_vectors_in_the_docs_is_today_s() -> None:
+    """The head of the file, as the page shows it."""
+    from checkpoint_conformance.vectors import load_vectors
+
+    page = (ROOT / "docs/vectors.md").read_text(encoding="utf-8")
+    assert f'"vectors":{len(load_vectors())}}}' in page

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
-import redis
 from scripted import as_outcome, as_stored, digest
 
 from checkpoint_lua import record_key, scripts
@@ -32,6 +32,9 @@ from checkpoint_model import (
 )
 from checkpoint_model.exploration import NOW_MS, World, explore
 from checkpoint_model.vocabulary import Stage
+
+if TYPE_CHECKING:
+    import redis
 
 CLOCK = f"at:{NOW_MS}"
 BATCH = 400

@@ -13,6 +13,7 @@ from checkpoint_model.machine import (
     Success,
     Transition,
     TransitionBody,
+    graph_rules,
     permitted,
     step,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "answer",
     "format_request",
     "format_timestamp",
+    "graph_rules",
     "parse_request",
     "parse_timestamp",
     "permitted",

@@ -371,6 +371,25 @@ def permitted(from_stage: Stage, to_stage: Stage, evidence_type: EvidenceType | 
     return evidence_type in needed if needed else evidence_type is None
 
 
+def graph_rules(stage: Stage, request: Transition) -> tuple[str, ...]:
+    """Which rules of the graph bear on a move that the holder asks for (section 6)."""
+    needed = MOVES[stage].get(request.to_stage)
+    if needed is None:
+        return ("WC-GRAPH-1",)
+    rules = ["WC-GRAPH-1"] if request.evidence_type in needed or not needed else []
+    if request.evidence_type is None or request.to_stage is Stage.UNCERTAIN:
+        rules.append("WC-GRAPH-2")
+    if (
+        stage is Stage.UNCERTAIN
+        and request.to_stage is Stage.FAILED
+        and request.evidence_type in MOVES[Stage.CLAIMED][Stage.FAILED] - needed
+    ):
+        rules.append("WC-GRAPH-3")
+    if request.evidence_type in needed:
+        rules.append("WC-GRAPH-4")
+    return tuple(rules)
+
+
 def _new_record(request: Claim, now_ms: int) -> Record:
     state_expires_at_ms = now_ms + request.state_ttl_seconds * 1000
     return Record(

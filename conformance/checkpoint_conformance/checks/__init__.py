@@ -9,6 +9,7 @@ from checkpoint_conformance.checks import (
     races,
     stateful,
     store,
+    vectors,
     walk,
 )
 from checkpoint_conformance.run import Check
@@ -18,6 +19,7 @@ CHECKS: tuple[Check, ...] = (
     *inputs.CHECKS,
     *http.CHECKS,
     *walk.CHECKS,
+    *vectors.CHECKS,
     *stateful.CHECKS,
     *deadlines.CHECKS,
     *races.CHECKS,
