@@ -63,6 +63,10 @@ _PROBLEM_MEMBERS: Final = frozenset(
     {*_FREE_STRINGS, "status", "code", "retry", "charged", "observed_at", "stage", "generation"}
     | {"claim_expires_at", "retry_after_seconds", "configuration"}
 )
+_DECIDED_MEMBERS: Final = frozenset(
+    {"observed_at", "stage", "generation", "claim_expires_at", "configuration"}
+)
+"""Members of an error that section 6 decides, and of no other (WC-ERR-2, WC-ERR-8)."""
 
 
 def read(exchange: Exchange) -> Answer:
@@ -70,7 +74,7 @@ def read(exchange: Exchange) -> Answer:
     answer = exchange.answer
     if isinstance(answer, Lost):
         return Unknown(why=f"{answer.reason}. {answer.detail}".rstrip(". "))
-    members = _json_object(answer.body)
+    members = json_object(answer.body)
     code = members.get("code") if members is not None else None
     if members is not None and answer.status == 200:
         return Result(members=members, faults=tuple(_form_of_result(answer, members)))
@@ -107,7 +111,7 @@ def _form_of_result(answer: HttpAnswer, members: dict[str, Any]) -> Iterable[Fau
     workflow_hash = members.get("workflow_hash")
     if not is_workflow_hash(workflow_hash):
         yield Fault(
-            rules=("WC-ID-1",),
+            rules=("WC-ID-1" if "workflow_hash" in members else "WC-VIEW-1",),
             what="workflow_hash has another form",
             expected=f"{WORKFLOW_HASH_PREFIX} and 64 lower-case hex digits",
             got=repr(workflow_hash),
@@ -129,7 +133,7 @@ def _form_of_problem(
     row = ERRORS[code]
     statuses = row.http_statuses
     said = members.get("status")
-    if answer.status not in statuses or said != answer.status or isinstance(said, bool):
+    if answer.status not in statuses or said != answer.status or type(said) is not int:
         yield Fault(
             rules=("WC-ERR-1",),
             what=f"the status of {code}",
@@ -142,21 +146,23 @@ def _form_of_problem(
                 rules=("WC-ERR-1",),
                 what=f"`{member}` of {code}",
                 expected=json.dumps(expected),
-                got=_shown(members, member),
+                got=shown(members, member),
             )
     for member in _FREE_STRINGS:
-        if not isinstance(members.get(member), str):
+        text = members.get(member)
+        if not isinstance(text, str) or (member == "recovery" and not text):
             yield Fault(
                 rules=("WC-ERR-1",),
                 what=f"`{member}` of the problem object",
-                expected="a string",
-                got=_shown(members, member),
+                expected="a string" + (" that is not empty" if member == "recovery" else ""),
+                got=shown(members, member),
             )
-    unknown = sorted(members.keys() - _PROBLEM_MEMBERS)
+    allowed = _PROBLEM_MEMBERS if row.decided else _PROBLEM_MEMBERS - _DECIDED_MEMBERS
+    unknown = sorted(members.keys() - allowed)
     if unknown:
         yield Fault(
             rules=("WC-ERR-2",),
-            what="members that a problem object does not have",
+            what=f"members that a problem object of {code} does not have",
             expected="none",
             got=", ".join(unknown),
         )
@@ -172,7 +178,7 @@ def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -
                 rules=("WC-ERR-3",),
                 what=f"{code} is not retryable",
                 expected="no `retry_after_seconds`",
-                got=_shown(members, "retry_after_seconds"),
+                got=shown(members, "retry_after_seconds"),
             )
         return
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
@@ -180,7 +186,7 @@ def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -
             rules=("WC-ERR-3",),
             what=f"`retry_after_seconds` of {code}",
             expected="an integer, at least 1",
-            got=_shown(members, "retry_after_seconds"),
+            got=shown(members, "retry_after_seconds"),
         )
     elif header != str(seconds):
         yield Fault(
@@ -210,15 +216,22 @@ def _binding(answer: HttpAnswer, media_type: str) -> Iterable[Fault]:
         )
 
 
-def _json_object(body: bytes) -> dict[str, Any] | None:
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """The members of a body that is one JSON object in UTF-8, without BOM and NaN; else None."""
     try:
-        members = json.loads(body)
+        # Decoded here: given bytes, the library would guess at UTF-16 and be content.
+        members = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     return members if isinstance(members, dict) else None
 
 
-def _shown(members: dict[str, Any], member: str) -> str:
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def shown(members: dict[str, Any], member: str) -> str:
+    """A member's value as people read it."""
     return json.dumps(members[member]) if member in members else "(absent)"
 
 

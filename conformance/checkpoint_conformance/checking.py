@@ -1,5 +1,6 @@
 """The whole of ``check``: target, preflight, checks, verdict, report, exit status."""
 
+import os
 import secrets
 import sys
 import time
@@ -15,7 +16,7 @@ from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.launch import LaunchError, reference_server
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.run import PROFILES, Run, Target
-from checkpoint_conformance.session import TargetGoneError, TargetPausedError
+from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import (
     EXIT_CODES,
@@ -25,7 +26,7 @@ from checkpoint_conformance.verdict import (
     judge,
 )
 
-_UNREACHABLE = (LaunchError, UnreachableError, TargetPausedError)
+_UNREACHABLE = (LaunchError, UnreachableError)
 
 
 def check_target(
@@ -57,6 +58,9 @@ def check_target(
                 unfinished = report.unfinished_document("the run has not ended", seed=seed)
                 report.write(report_folder, unfinished)
             outcome = _go_through(target, profile, seed, require_all, console)
+            # Before anything is printed: whoever reads the output may stop reading it.
+            if report_folder is not None:
+                report.write(report_folder, report.document(outcome), outcome)
     except report.FolderError as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_UNREACHABLE
@@ -79,10 +83,13 @@ def check_target(
         errors.print(f"(--seed {seed})", highlight=False)
         _write_error(report_folder, "a fault of the harness", seed, traceback.format_exc())
         return EXIT_HARNESS_FAULT
-    terminal.show(console, outcome)
-    if report_folder is not None:
-        report.write(report_folder, report.document(outcome), outcome)
-        console.print(f"[dim]Report: {report_folder / report.FILE_NAME}[/]", highlight=False)
+    try:
+        terminal.show(console, outcome)
+        if report_folder is not None:
+            console.print(f"[dim]Report: {report_folder / report.FILE_NAME}[/]", highlight=False)
+    except BrokenPipeError:
+        # `… | head`: the verdict is known, and the interpreter must not say otherwise at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_CODES[outcome.judged.verdict]
 
 
@@ -105,7 +112,8 @@ def _go_through(
                         check.run(run)
             if run.tally.failures:
                 progress.check("Shortening what failed")
-                shorten_failures(run)
+                with run.guarded():
+                    shorten_failures(run)
         except TargetGoneError as error:
             interrupted = str(error)
         except KeyboardInterrupt:

@@ -48,8 +48,9 @@ class HttpAnswer:
     body: bytes
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, by its lower-case name."""
-        return next((value for key, value in self.headers if key == name), None)
+        """A header by its lower-case name; one that was sent in several lines, joined to a list."""
+        values = [value for key, value in self.headers if key == name]
+        return ", ".join(values) if values else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,9 @@ class Exchange:
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
+    """Those of this request alone."""
+    target_headers: tuple[str, ...] = ()
+    """Names of those that go with every request to the target, such as credentials."""
     body: bytes
     called_ns: int
     """Just before the request's last byte."""
@@ -141,9 +145,10 @@ class Client:
     ) -> None:
         self.address = address
         self._extra = tuple((headers or {}).items())
-        self._seconds_max = seconds_max
+        self.seconds_max = seconds_max
         self._socket: socket.socket | None = None
         self._connection: h11.Connection | None = None
+        self._keep_alive = True
 
     def exchange(
         self, method: str, path: str, body: bytes = b"", headers: Headers = ()
@@ -153,9 +158,22 @@ class Client:
         flight.release()
         return flight.land()
 
-    def prepare(self, method: str, path: str, body: bytes = b"", headers: Headers = ()) -> "Flight":
-        """Send a request but for its last byte."""
-        return Flight(self, method, path, body, headers, time.monotonic() + self._seconds_max)
+    def prepare(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        deadline: float | None = None,
+    ) -> "Flight":
+        """Send a request but for its last byte.
+
+        ``deadline`` is one that several requests share, by the monotonic clock in seconds.
+        """
+        if deadline is None:
+            deadline = time.monotonic() + self.seconds_max
+        return Flight(self, method, path, body, headers, deadline)
 
     def close(self) -> None:
         """Close the connection, if one is open."""
@@ -171,16 +189,20 @@ class Client:
         """Close the connection."""
         self.close()
 
-    def _open(self, deadline: float) -> tuple[socket.socket, h11.Connection]:
-        """A connection that is ready for a request.
+    def reuse_no_more(self) -> None:
+        """Open a connection for each request: the server closes them without saying so."""
+        self._keep_alive = False
+
+    def _open(self, deadline: float) -> tuple[socket.socket, h11.Connection, bool]:
+        """A connection that is ready for a request, and whether it was used before.
 
         Raises:
             OSError: it could not be made in time.
         """
         if self._socket is not None and self._connection is not None:
-            if not _closed_by_peer(self._socket):
+            if self._keep_alive and not _closed_by_peer(self._socket):
                 self._connection.start_next_cycle()
-                return self._socket, self._connection
+                return self._socket, self._connection, True
             self.close()
         opened = socket.create_connection(
             (self.address.host, self.address.port), timeout=max(0.001, deadline - time.monotonic())
@@ -191,7 +213,7 @@ class Client:
             opened = context.wrap_socket(opened, server_hostname=self.address.host)
         self._socket = opened
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
-        return opened, self._connection
+        return opened, self._connection, False
 
     def _head(
         self, method: str, path: str, body: bytes, headers: Headers
@@ -201,6 +223,7 @@ class Client:
             ("host", self.address.host_header),
             ("user-agent", _USER_AGENT),
             ("accept", "application/json, application/problem+json"),
+            ("accept-encoding", "identity"),
             *self._extra,
             *headers,
             *length,
@@ -222,6 +245,7 @@ class Flight:
         self._client = client
         self._deadline = deadline
         self._method, self._body = method, body
+        self._own_headers = tuple(headers)
         self._path, self._headers = client._head(method, path, body, headers)  # noqa: SLF001
         self._last = b""
         self._called_ns = 0
@@ -230,8 +254,8 @@ class Flight:
         self._response: h11.Response | None = None
         self._begun = False
         try:
-            self._socket, self._connection = client._open(deadline)  # noqa: SLF001
-        except (OSError, h11.LocalProtocolError) as error:
+            self._socket, self._connection, self._reused = client._open(deadline)  # noqa: SLF001
+        except (OSError, UnicodeError, h11.LocalProtocolError) as error:  # Unicode: a host name
             self._give_up(LostReason.REFUSED, _said(error))
             return
         request = h11.Request(method=method, target=self._path, headers=list(self._headers))
@@ -268,6 +292,10 @@ class Flight:
             self._give_up(LostReason.CUT if self._begun else LostReason.CLOSED, _said(error))
             return True
         if not data and not self._begun:
+            if self._reused:
+                # Closed while this request was on its way. Whether it was read is unknown; that
+                # it does not happen again is all that can be done.
+                self._client.reuse_no_more()
             self._give_up(LostReason.CLOSED, "")
             return True
         if not self._begun and not data.startswith(_HTTP[: len(data)]):
@@ -300,7 +328,8 @@ class Flight:
         return Exchange(
             method=self._method,
             path=self._path,
-            headers=self._headers,
+            headers=self._own_headers,
+            target_headers=tuple(name for name, _ in self._client._extra),  # noqa: SLF001
             body=self._body,
             called_ns=self._called_ns or returned_ns,
             returned_ns=returned_ns,

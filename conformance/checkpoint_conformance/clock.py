@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 CLOCK_TOLERANCE_MS: Final = 50.0
-"""Room for two clocks that drift apart a little within a run (500 ppm over 100 s)."""
+"""Room for a clock that is coarse, or was set a little while the run went on."""
+CLOCK_DRIFT_PPM: Final = 500
+"""How much faster one clock may run than the other: as far as clocks are disciplined."""
 _MS: Final = 1_000_000
 
 
@@ -27,6 +29,7 @@ class RunningClock:
     def __init__(self) -> None:
         self._least_ms = float("-inf")
         self._most_ms = float("inf")
+        self._first_ns: int | None = None
 
     @property
     def offset_ms(self) -> float | None:
@@ -43,13 +46,18 @@ class RunningClock:
         # A whole millisecond m was read somewhere in [m, m + 1).
         least_ms = observed_ms - returned_ns / _MS
         most_ms = observed_ms + 1 - called_ns / _MS
-        if least_ms > self._most_ms + CLOCK_TOLERANCE_MS:
+        if self._first_ns is None:
+            self._first_ns = called_ns
+        run_ms = abs(called_ns - self._first_ns) / _MS
+        tolerance_ms = CLOCK_TOLERANCE_MS + run_ms * CLOCK_DRIFT_PPM / 1e6
+        if least_ms > self._most_ms + tolerance_ms:
             return self._fault(least_ms - self._most_ms, "after")
-        if most_ms < self._least_ms - CLOCK_TOLERANCE_MS:
+        if most_ms < self._least_ms - tolerance_ms:
             return self._fault(self._least_ms - most_ms, "before")
+        # Plain intersections, though they may cross within the tolerance: were one bound to
+        # follow the other, a clock that runs 4 % fast would drag both along and never be caught.
         self._least_ms = max(self._least_ms, least_ms)
-        # Overlapping only within the tolerance: keep the interval from turning inside out.
-        self._most_ms = max(min(self._most_ms, most_ms), self._least_ms)
+        self._most_ms = min(self._most_ms, most_ms)
         return None
 
     @staticmethod

@@ -3,6 +3,7 @@
 Loaded for ``--help`` too, so nothing heavy is imported before the command runs.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,8 +110,14 @@ def _target(
     named = {}
     for header in headers:
         name, colon, value = header.partition(":")
-        if not colon or not name.strip():
+        # By RFC 9110: a token, and visible characters of ASCII.
+        if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip()):
             raise click.BadParameter(f"{header!r} is not 'NAME: VALUE'", param_hint="--header")
+        if not re.fullmatch(r"[\x20-\x7e\t]*", value.strip()):
+            raise click.BadParameter(
+                f"the value of {name.strip()} has characters that no header may have",
+                param_hint="--header",
+            )
         named[name.strip().lower()] = value.strip()
     try:
         return Target(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkpoint_conformance.answers import Answer, Fault, Foreign, Problem, Result, Unknown
+from checkpoint_conformance.answers import Answer, Fault, Foreign, Problem, Result, Unknown, shown
 from checkpoint_conformance.client import Exchange
 from checkpoint_conformance.clock import Clock, RunningClock
 from checkpoint_model import (
@@ -28,6 +28,7 @@ from checkpoint_model import (
     step,
 )
 
+LATEST_OBSERVED_MS: Final = parse_timestamp("9999-12-31T00:00:00.000Z")
 _DECISION: Final = ("stage", "generation")
 """Members that are wrong only when the decision is."""
 _FLAG_OWNERS: Final = {
@@ -102,19 +103,19 @@ class Oracle:
         if isinstance(came, Foreign):
             return Judgement(step=None, faults=came.faults, hits=())
         observed_ms, wrong_time = self._observed(came, exchange)
-        faults = wrong_time
-        if observed_ms is None:
-            return Judgement(step=None, faults=tuple(faults), hits=())
+        if observed_ms is None or wrong_time:
+            # Whatever else differs follows from a time that cannot be.
+            return Judgement(step=None, faults=tuple(wrong_time), hits=())
         decided = step(self.record, request, observed_ms)
         expected = answer(decided, request)
-        faults += self._compare(request, decided, expected, came)
+        faults = [*self._compare(request, decided, expected, came)]
         if faults:
             return Judgement(step=decided, faults=tuple(faults), hits=())
         hits = (*self._hits(request, decided, came), *self._repeat(request, decided))
         self.record = decided.record
         self._previous = (request, decided)
         if isinstance(came, Result):
-            self.workflow_hash = came.members["workflow_hash"]
+            self.workflow_hash = came.members.get("workflow_hash")
         return Judgement(step=decided, faults=(), hits=hits)
 
     def _observed(
@@ -132,6 +133,14 @@ class Oracle:
                 what="observed_at has another form",
                 expected="RFC 3339, UTC, three fraction digits and Z",
                 got=json.dumps(text),
+            )
+            return None, [fault]
+        if observed_ms > LATEST_OBSERVED_MS:
+            fault = Fault(
+                rules=("WC-TIME-1",),
+                what="observed_at",
+                expected="a time whose deadlines timestamps can show",
+                got=text,
             )
             return None, [fault]
         if self.record is not None and observed_ms < self.record.changed_at_ms:
@@ -244,8 +253,8 @@ class Oracle:
             yield Fault(
                 rules=self._rules_of(member, decided, decisive=bool(decisive)),
                 what=f"`{member}`",
-                expected=_shown(expected, member),
-                got=_shown(got, member),
+                expected=shown(expected, member),
+                got=shown(got, member),
             )
 
     def _rules_of(self, member: str, decided: Step, *, decisive: bool) -> tuple[str, ...]:
@@ -269,7 +278,7 @@ class Oracle:
     def _hits(self, request: Request, decided: Step, came: Result | Problem) -> Iterator[str]:
         before, now_ms = self.record, decided.observed_at_ms
         yield decided.rule
-        yield from ("WC-TIME-1", "WC-TIME-5", "WC-HTTP-1", "WC-IN-1")
+        yield from ("WC-TIME-1", "WC-TIME-5", "WC-IN-1")
         if before is not None:
             near_ms = (
                 REAL_DEADLINE_NEAR_MS if isinstance(self.clock, RunningClock) else _DEADLINE_NEAR_MS
@@ -285,7 +294,7 @@ class Oracle:
         if decided.outcome is ErrorCode.CHECKPOINT_LIMIT_REACHED:
             yield "WC-LIMIT-1"
         if isinstance(came, Problem):
-            yield from ("WC-ERR-1", "WC-ERR-2")
+            yield "WC-ERR-2"
             if came.code is ErrorCode.CONFIGURATION_CONFLICT:
                 yield "WC-ERR-8"
             return
@@ -335,10 +344,6 @@ def _stage(record: Record | None) -> Stage:
 def _equal(expected: object, got: object) -> bool:
     """Equal, and of one JSON type: ``true`` is not 1 and ``15.0`` is not 15."""
     return type(expected) is type(got) and expected == got
-
-
-def _shown(members: dict[str, Any], member: str) -> str:
-    return json.dumps(members[member]) if member in members else "(absent)"
 
 
 def _article(word: str) -> str:

@@ -8,7 +8,7 @@ from checkpoint_conformance.checks.store import StoreAddressError, open_store
 from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer, Lost, LostReason
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.run import Target
-from checkpoint_conformance.session import fresh_identity
+from checkpoint_conformance.session import LostError, fresh_identity
 from checkpoint_conformance.tally import Tally
 from checkpoint_model import ErrorCode, Status, format_request
 from checkpoint_model.vocabulary import TOOL_PATH
@@ -29,11 +29,11 @@ def preflight(target: Target) -> None:
         with target.controls_client() as client:
             try:
                 Controls(client, Tally()).reset()
-            except ControlError as error:
+            except (ControlError, LostError) as error:
+                got = error.failure.fault.got if isinstance(error, ControlError) else str(error)
                 raise UnreachableError(
-                    f"No test controls at {target.controls.url}: POST /reset gave "
-                    f"«{error.failure.fault.got}», not 200. Is --controls the base URL that "
-                    "the server printed?"
+                    f"No test controls at {target.controls.url}: POST /reset gave «{got}», "
+                    "not 200. Is --controls the base URL that the server printed?"
                 ) from None
     if target.store_url is not None:
         try:

@@ -57,6 +57,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "failures": [_failure(failure, run) for failure in run.tally.failures.values()],
         "requests": run.tally.requests,
         "unanswered": run.tally.lost,
+        "remarks": list(run.tally.remarks),
         "target": {
             "url": target.address.url,
             "controls": target.controls.url if target.controls else None,
@@ -101,7 +102,7 @@ def write(folder: Path, report: Mapping[str, Any], outcome: Outcome | None = Non
     Raises:
         FolderError: the folder cannot be written.
     """
-    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(report, indent=2) + "\n"
     files = {FILE_NAME: text}
     if outcome is not None:
         target = outcome.run.target
@@ -142,7 +143,7 @@ def _failure(failure: Failure, run: Run) -> dict[str, Any]:
                 "method": sent.method,
                 "path": sent.path,
                 "headers": dict(sent.headers),
-                "body": sent.body,
+                "body": sent.body.decode("utf-8", "backslashreplace"),
                 "answered": sent.answered,
             }
             for sent in failure.sequence

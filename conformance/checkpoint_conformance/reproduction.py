@@ -1,5 +1,6 @@
 """A failure as something to run without us: a shell script of ``curl`` calls."""
 
+import base64
 import json
 import shlex
 from collections.abc import Sequence
@@ -23,21 +24,61 @@ def commands(sequence: Sequence[Sent], base: Address, controls: Address | None) 
     keys = {key for sent in sequence if (key := _workflow_key(sent)) is not None}
     # One workflow is the rule; where a sequence is about several, each keeps its own key.
     key = keys.pop() if len(keys) == 1 else None
+    on_controls = controls is not None and any(sent.on_controls for sent in sequence)
     lines = [f"BASE={base.url}"]
-    if controls is not None and any(sent.on_controls for sent in sequence):
+    if on_controls:
+        assert controls is not None
         lines.append(f"CONTROLS={controls.url}")
+    given = dict.fromkeys(name for sent in sequence for name in sent.target_headers)
+    lines += [f": ${{{_variable(name)}:?set it to the header {name}}}" for name in given]
     if key is not None:
         lines.append(f'{KEY_VARIABLE}="w_$(od -An -N16 -tx1 /dev/urandom | tr -d " \\n")"')
     for number, sent in enumerate(sequence, start=1):
         lines.append(f"# {number}: {sent.answered}")
-        root = "$CONTROLS" if sent.on_controls else "$BASE"
-        method = "" if sent.method == "POST" else f" -X {sent.method}"
-        headers = "".join(f" -H {shlex.quote(f'{n}: {v}')}" for n, v in sent.headers)
-        body = f" --data-binary {_quoted(sent.body, key)}" if sent.body else ""
-        if sent.method == "POST" and not sent.body:
-            body = " --data-binary ''"
-        lines.append(f'curl -sS{method} "{root}{sent.path}"{headers}{body}; echo')
+        lines.append(_command(sent, key))
+    if on_controls:
+        lines += [
+            "# and the controls as they were",
+            _call("$CONTROLS", "/reset") + " -d '{}'; echo",
+        ]
     return lines
+
+
+def _command(sent: Sent, key: str | None) -> str:
+    call = _call("$CONTROLS" if sent.on_controls else "$BASE", sent.path, sent.method)
+    for name, value in sent.headers:
+        call += f" -H {shlex.quote(f'{name}: {value}')}"
+    if not any(name == "content-type" for name, _ in sent.headers):
+        call += " -H 'content-type:'"  # or curl would add one of its own
+    for name in () if sent.on_controls else sent.target_headers:
+        call += f' -H "{name}: ${_variable(name)}"'
+    if sent.method == "HEAD":
+        return call.replace("curl -sS -X HEAD", "curl -sSI") + "; echo"
+    text = _plain_text(sent.body)
+    if text is None:
+        encoded = base64.b64encode(sent.body).decode()
+        return f"printf %s {encoded} | base64 -d | {call} --data-binary @-; echo"
+    if sent.body or sent.method == "POST":
+        call += f" --data-binary {_quoted(text, key)}"
+    return f"{call}; echo"
+
+
+def _plain_text(body: bytes) -> str | None:
+    """A body that a shell can be given as it is; None for one with other bytes in it."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or not text else None
+
+
+def _call(root: str, path: str, method: str = "POST") -> str:
+    given = "" if method == "POST" else f" -X {method}"
+    return f'curl -sS{given} "{root}{path}"'
+
+
+def _variable(header: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in header.upper())
 
 
 def _quoted(body: str, key: str | None) -> str:
@@ -49,8 +90,8 @@ def _quoted(body: str, key: str | None) -> str:
 
 def _workflow_key(sent: Sent) -> str | None:
     try:
-        body = json.loads(sent.body)
-    except ValueError:
+        body = json.loads(sent.body.decode("utf-8"))
+    except (ValueError, RecursionError):
         return None
     key = body.get("workflow_key") if isinstance(body, dict) else None
     return key if isinstance(key, str) else None

@@ -1,17 +1,16 @@
 """One run: a target, a profile, a seed, and the checks that go through them in order."""
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol
 
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.session import LostError, Session, ViolationError
-from checkpoint_conformance.tally import Tally
+from checkpoint_conformance.tally import Sent, Tally
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +81,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
 """About 10 s, 60 s and 10 min on two cores against the reference server."""
 
 
+Parts = ParamSpec("Parts")
+ATTEMPTS_MAX: Final = 3
+"""How often a fixed sequence is begun before it is left out."""
+
+
 class Progress(Protocol):
     """Who is told how far a run is."""
 
@@ -109,21 +113,17 @@ class Run:
         self.started = time.monotonic()
         self.client = self.new_client()
         self.controls: Controls | None = None
+        self._freeze: Sent | None = None
         if self.target.controls is not None:
             self.controls = Controls(self.target.controls_client(), self.tally)
 
     def close(self) -> None:
         """Close the doors, and put the controls back."""
         if self.controls is not None:
-            with suppress(ControlError):
+            with suppress(ControlError, LostError):
                 self.controls.reset()
             self.controls.close()
         self.client.close()
-
-    @property
-    def random(self) -> random.Random:
-        """Draws that repeat with the seed, for the check at hand."""
-        return random.Random(f"{self.seed}/{self.check_name}")  # noqa: S311 - not for secrets
 
     @property
     def out_of_time(self) -> bool:
@@ -149,19 +149,23 @@ class Run:
         assert isinstance(self.clock, FrozenClock)
         sent = self.controls.advance(self.clock, milliseconds)
         for session in sessions:
-            session.waited(milliseconds, sent)
+            # A sequence that moves the clock begins by freezing it, or it cannot be repeated.
+            frozen = any(line.on_controls for line in session.sequence)
+            if not frozen and self._freeze is not None:
+                session.sequence.insert(0, self._freeze)
+            session.waited(milliseconds, [sent])
 
     @contextmanager
     def frozen(self) -> Iterator[FrozenClock]:
         """Freeze the clock, and put every control back afterwards."""
         assert self.controls is not None
-        clock = self.controls.freeze()
+        clock, self._freeze = self.controls.freeze()
         self.clock = clock
         try:
             yield clock
         finally:
-            self.controls.reset()
             self.clock = RunningClock()
+            self.controls.reset()
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -172,6 +176,20 @@ class Run:
             self.tally.fail(error.failure)
         except LostError:
             pass  # counted where it was lost; the verdict says when there were too many
+
+    def attempt(
+        self, part: Callable[Parts, None], *args: Parts.args, **kwargs: Parts.kwargs
+    ) -> None:
+        """Go through a fixed sequence; begin it anew when an answer was lost in the middle."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                part(*args, **kwargs)
+            except (ViolationError, ControlError) as error:
+                self.tally.fail(error.failure)
+            except LostError:
+                continue
+            return
+        self.tally.leave_out(f"a sequence of the check «{self.check_name}» lost its answers")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,21 +2,33 @@
 
 Everything that a check sends goes through here, so that each request is counted, each answer
 judged, and each failure comes with the whole sequence that led to it.
+
+One door to the tool, :meth:`Session.ask`, and what can come through it:
+
+1. no complete answer, or a 5xx without a code       LostError
+2. ``DEPENDENCY_UNAVAILABLE``: applied or not        LostError
+3. ``RATE_LIMITED``: nothing was changed             wait as told, send again
+4. ``TOOL_PAUSED``                                   TargetPausedError
+5. anything else                                     for the caller, or the oracle, to judge
+
+A check that provoked 2, 3 or 4 with a control says so, and gets them like anything else.
 """
 
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from checkpoint_conformance.answers import (
     Answer,
     Fault,
+    Foreign,
     Problem,
     Result,
     Unknown,
+    json_object,
     read,
 )
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
@@ -28,15 +40,18 @@ from checkpoint_model.vocabulary import TOOL_PATH
 
 LOST_IN_A_ROW_MAX: Final = 5
 """So many requests in a row without an answer, and the run ends rather than wait for each."""
-RATE_LIMIT_WAITS_MAX: Final = 5
+RATE_LIMIT_WAITS_MAX: Final = 20
 RATE_LIMIT_WAIT_SECONDS_MAX: Final = 10
-_IDENTIFIERS: Final = (
+IDENTIFIERS: Final = (
     "namespace",
     "workflow_key",
     "holder",
     "observation_key",
     "evidence_fingerprint",
 )
+"""The members that no answer, log or store may show (WC-PRIV-1)."""
+IDENTIFIER_LENGTH_MIN: Final = 16
+"""A shorter one may stand in an answer by chance: a namespace `a` does in every one."""
 
 
 class ViolationError(Exception):
@@ -52,11 +67,11 @@ class LostError(Exception):
 
 
 class TargetGoneError(Exception):
-    """The target stopped answering; the message says how. The run ends here."""
+    """The target stopped answering, or was paused; the message says how. The run ends here."""
 
 
-class TargetPausedError(Exception):
-    """An operator paused the target: no run can say anything of it."""
+class TargetPausedError(TargetGoneError):
+    """An operator paused the target: no run can say more of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,62 +110,76 @@ class Session:
         self.sequence: list[Sent] = []
         self.moves: list[Move] | None = []
         """The sequence as requests to send again; None once anything else was part of it."""
+        self._identifiers: set[str] = set()
         self._check = check
         self._client = client
         self._tally = tally
 
-    def send(self, request: Request, *, headers: Mapping[str, str] | None = None) -> Told:
-        """Send one request and judge its answer.
+    # -- sending -------------------------------------------------------------------------
+
+    def send(
+        self,
+        request: Request,
+        *,
+        headers: Headers = (),
+        expecting: Collection[ErrorCode] = (),
+    ) -> Told:
+        """Send one request and judge its answer. ``expecting`` as in :meth:`ask`.
 
         Raises:
             ViolationError: the answer breaks a rule.
-            LostError: it is unknown whether the request was applied.
-            TargetGoneError: nothing was answered for some time.
-            TargetPausedError: an operator paused the target.
+            LostError, TargetGoneError: as :meth:`ask`.
         """
-        body = self.body(request)
-        extra = (*JSON_HEADERS, *(headers or {}).items())
-        for _ in range(RATE_LIMIT_WAITS_MAX):
-            exchange = self._exchange("POST", TOOL_PATH, body, extra)
-            came = read(exchange)
-            if not (isinstance(came, Problem) and came.code is ErrorCode.RATE_LIMITED):
-                replayable = None if headers or self.moves is None else [*self.moves, request]
-                return self.judge(request, exchange, came, moves=replayable)
-            self.note(exchange, came)
-            wait_seconds = came.members.get("retry_after_seconds", 1)
-            time.sleep(min(float(wait_seconds), RATE_LIMIT_WAIT_SECONDS_MAX))
-        self._tally.lose("RATE_LIMITED again and again")
-        raise LostError("the target limits the rate too tightly to be checked")
+        moves = None if headers or self.moves is None else [*self.moves, request]
+        exchange, came = self.ask(
+            self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
+        )
+        return self._judge(request, exchange, came, moves)
 
     def send_raw(
         self, request: Request, *, headers: Headers = JSON_HEADERS, pad_to: int = 0
     ) -> Told:
         """Send one request with just these headers, its body padded with white space."""
-        body = self.body(request).ljust(pad_to)
-        exchange = self._exchange("POST", TOOL_PATH, body, headers)
-        return self.judge(request, exchange, read(exchange))
+        exchange, came = self.ask(self.body(request).ljust(pad_to), headers)
+        return self._judge(request, exchange, came, None)
 
-    def ask(self, body: bytes, headers: Headers = JSON_HEADERS) -> tuple[Exchange, Answer]:
+    def ask(
+        self,
+        body: bytes,
+        headers: Headers = JSON_HEADERS,
+        *,
+        expecting: Collection[ErrorCode] = (),
+    ) -> tuple[Exchange, Answer]:
         """Send whatever body to the tool; what comes back is the caller's to judge.
+
+        Args:
+            body: the bytes.
+            headers: those of this request, besides the target's own.
+            expecting: codes that a control was told to bring about; without that they end the
+                sequence or the run.
 
         Raises:
             LostError: nothing came that tells what was decided.
-            TargetGoneError: nothing was answered for some time.
+            TargetGoneError: nothing was answered for some time, or the target is paused.
         """
-        exchange = self._exchange("POST", TOOL_PATH, body, headers)
-        came = read(exchange)
-        self.note(exchange, came)
-        if isinstance(came, Unknown):
-            self._tally.lose(came.why)
-            raise LostError(came.why)
-        self._tally.answered()
-        return exchange, came
+        self.know(json_object(body) or {})
+        for _ in range(RATE_LIMIT_WAITS_MAX):
+            exchange = self._exchange("POST", TOOL_PATH, body, headers)
+            came = self.settle(exchange, expecting=expecting)
+            if came is not None:
+                return exchange, came
+            time.sleep(_wait_seconds(exchange))
+        why = "RATE_LIMITED again and again"
+        self._tally.lose(why)
+        raise LostError(why)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
         """Send whatever request; raises as :meth:`ask` does."""
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
         self.note(exchange, None)
         self._tally.answered()
+        for fault in self._leaks(exchange):
+            self.report(fault)
         assert isinstance(exchange.answer, HttpAnswer)
         return exchange, exchange.answer
 
@@ -158,12 +187,72 @@ class Session:
         if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
             why = self._tally.lost_why.most_common(1)[0][0]
             raise TargetGoneError(f"the target stopped answering: {why}")
-        exchange = self._client.exchange(method, path, body, headers)
-        if isinstance(exchange.answer, Lost):
-            self.note(exchange, None)
-            self._tally.lose(exchange.answer.reason)
-            raise LostError(exchange.answer.reason)
-        return exchange
+        return self._client.exchange(method, path, body, headers)
+
+    def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
+        """What an exchange with the tool came to; None when it is to be sent again later.
+
+        Raises:
+            LostError, TargetPausedError: as :meth:`ask` does.
+        """
+        came = read(exchange)
+        self.note(exchange, came)
+        # What is wrong with an answer's form does not keep its decision from being judged: a
+        # missing header on every answer would otherwise hide all that is wrong besides.
+        form = self._leaks(exchange)
+        if isinstance(came, Result | Problem):
+            form += came.faults
+        for fault in form:
+            self.report(fault)
+        if isinstance(came, Unknown):
+            self._lose(came.why)
+        code = came.code if isinstance(came, Problem) else None
+        if code is not None and code not in expecting:
+            if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
+                self._lose(str(code))
+            if code is ErrorCode.TOOL_PAUSED:
+                raise TargetPausedError("the target answers TOOL_PAUSED: an operator paused it")
+            if code is ErrorCode.RATE_LIMITED:
+                return None
+        self._tally.answered()
+        if not isinstance(came, Foreign):
+            broken = {rule for fault in form for rule in fault.rules}
+            self._tally.hit(*(_form_rules(came) - broken))
+        return came
+
+    def _lose(self, why: str) -> NoReturn:
+        self._tally.lose(why)
+        raise LostError(why)
+
+    # -- judging -------------------------------------------------------------------------
+
+    def judge(self, request: Request, exchange: Exchange) -> Told | None:
+        """Judge an answer to what was sent for elsewhere; None where it was refused unseen.
+
+        Raises as :meth:`send` does.
+        """
+        self.know(format_request(self.identity, request))
+        came = self.settle(exchange)
+        return None if came is None else self._judge(request, exchange, came, None)
+
+    def judge_answer(self, request: Request, exchange: Exchange, came: Answer) -> Told:
+        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does."""
+        return self._judge(request, exchange, came, None)
+
+    def _judge(
+        self, request: Request, exchange: Exchange, came: Answer, moves: list[Move] | None
+    ) -> Told:
+        self.moves = moves
+        judgement = self.oracle.judge(request, exchange, came)
+        if judgement.faults:
+            self.fail(_most_telling(judgement.faults), request=request, decided=judgement.step)
+        assert judgement.step is not None
+        assert isinstance(came, Result | Problem)
+        broken = {rule for fault in came.faults for rule in fault.rules}
+        self._tally.hit(*(rule for rule in judgement.hits if rule not in broken))
+        return Told(step=judgement.step, members=came.members, exchange=exchange)
+
+    # -- remembering ---------------------------------------------------------------------
 
     def rename(self, identity: Identity) -> None:
         """Use another identity, before anything is sent."""
@@ -173,49 +262,29 @@ class Session:
         """The JSON of a request of this workflow."""
         return json.dumps(format_request(self.identity, request), separators=(",", ":")).encode()
 
-    def judge(
-        self,
-        request: Request,
-        exchange: Exchange,
-        came: Answer,
-        *,
-        moves: list[Move] | None = None,
-    ) -> Told:
-        """Judge an answer that was sent for elsewhere; raises as :meth:`send` does.
+    def know(self, body: Mapping[str, Any]) -> None:
+        """Look out for the identifiers of this body in every answer from now on."""
+        for member in IDENTIFIERS:
+            value = body.get(member)
+            if isinstance(value, str) and len(value) >= IDENTIFIER_LENGTH_MIN:
+                self._identifiers.add(value)
 
-        ``moves`` are those of the sequence with this request, where all of it can be sent again.
-        """
-        self.note(exchange, came)
-        self.moves = moves
-        # What is wrong with an answer's form does not keep its decision from being judged: a
-        # missing header on every answer would otherwise hide all that is wrong besides.
-        form = leaks(format_request(self.identity, request), exchange)
-        if isinstance(came, Result | Problem):
-            form += came.faults
-        for fault in form:
-            self.report(fault)
-        if isinstance(came, Problem) and came.code is ErrorCode.TOOL_PAUSED:
-            raise TargetPausedError(
-                "The target answers TOOL_PAUSED: an operator paused it. Resume it, then run again."
-            )
-        if isinstance(came, Problem) and came.code is ErrorCode.DEPENDENCY_UNAVAILABLE:
-            came = Unknown(why="DEPENDENCY_UNAVAILABLE")
-        if isinstance(came, Unknown):
-            self._tally.lose(came.why)
-            raise LostError(came.why)
-        self._tally.answered()
-        judgement = self.oracle.judge(request, exchange, came)
-        if judgement.faults:
-            self.fail(_most_telling(judgement.faults), request=request, decided=judgement.step)
-        assert judgement.step is not None
-        broken = {rule for fault in form for rule in fault.rules}
-        self._tally.hit(*(rule for rule in (*judgement.hits, "WC-PRIV-1") if rule not in broken))
-        assert isinstance(came, Result | Problem)
-        return Told(step=judgement.step, members=came.members, exchange=exchange)
-
-    def report(self, fault: Fault) -> None:
-        """Put a fault into the tally, and go on."""
-        self._tally.fail(self._failure(fault))
+    def _leaks(self, exchange: Exchange) -> list[Fault]:
+        if not isinstance(exchange.answer, HttpAnswer):
+            return []
+        body = exchange.answer.body
+        headers = "\n".join(value for _, value in exchange.answer.headers).encode("latin-1")
+        for identifier in self._identifiers:
+            for place, said in (("body", body), ("headers", headers)):
+                if identifier.encode() in said:
+                    fault = Fault(
+                        rules=("WC-PRIV-1",),
+                        what=f"the {place} of the answer repeats an identifier of the request",
+                        expected="no raw identifier in any answer",
+                        got=identifier,
+                    )
+                    return [fault]
+        return []
 
     def note(self, exchange: Exchange, came: Answer | None) -> None:
         """Add an exchange to the sequence."""
@@ -223,11 +292,20 @@ class Session:
         self.sequence.append(as_sent(exchange, came))
         self.moves = None
 
-    def waited(self, milliseconds: int, sent: Sent) -> None:
+    def noted(self, sent: Iterable[Sent]) -> None:
+        """Add what was sent to the controls to the sequence."""
+        self.sequence += sent
+        self.moves = None
+
+    def waited(self, milliseconds: int, sent: Iterable[Sent]) -> None:
         """Add a move of the frozen clock to the sequence."""
-        self.sequence.append(sent)
+        self.sequence += sent
         if self.moves is not None:
             self.moves.append(milliseconds)
+
+    def report(self, fault: Fault) -> None:
+        """Put a fault into the tally, and go on."""
+        self._tally.fail(self._failure(fault))
 
     def fail(
         self, fault: Fault, *, request: Request | None = None, decided: Step | None = None
@@ -251,55 +329,40 @@ class Session:
 
 def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = False) -> Sent:
     """An exchange as one line of a sequence."""
-    members = json_members(exchange)
-    if isinstance(exchange.answer, HttpAnswer):
-        answered = in_short(exchange.answer.status, members)
+    answered = exchange.answer
+    members = json_object(answered.body) if isinstance(answered, HttpAnswer) else None
+    if isinstance(answered, Lost):
+        told = answered.reason
+    elif isinstance(came, Unknown):
+        told = came.why
     else:
-        answered = came.why if isinstance(came, Unknown) else exchange.answer.reason
+        told = in_short(answered.status, members)
     return Sent(
         method=exchange.method,
         path=exchange.path,
-        headers=tuple(
-            header
-            for header in exchange.headers
-            if header[0] not in ("host", "user-agent", "accept", "content-length")
-        ),
-        body=exchange.body.decode("utf-8", "backslashreplace"),
-        answered=answered,
+        headers=exchange.headers,
+        target_headers=exchange.target_headers,
+        body=exchange.body,
+        answered=told,
         members=members,
         on_controls=on_controls,
     )
 
 
-def json_members(exchange: Exchange) -> dict[str, Any] | None:
-    """The members of an answer that is a JSON object."""
-    if not isinstance(exchange.answer, HttpAnswer):
-        return None
-    try:
-        members = json.loads(exchange.answer.body)
-    except (ValueError, RecursionError):
-        return None
-    return members if isinstance(members, dict) else None
+def _wait_seconds(exchange: Exchange) -> float:
+    """How long a refusal asks to wait, within reason and whatever it says."""
+    assert isinstance(exchange.answer, HttpAnswer)
+    asked = (json_object(exchange.answer.body) or {}).get("retry_after_seconds")
+    if not isinstance(asked, int) or isinstance(asked, bool):
+        return 1
+    return min(max(asked, 1), RATE_LIMIT_WAIT_SECONDS_MAX)
 
 
-def leaks(body: Mapping[str, Any], exchange: Exchange) -> list[Fault]:
-    """Whether an answer repeats an identifier of its request (WC-PRIV-1)."""
-    if not isinstance(exchange.answer, HttpAnswer):
-        return []
-    headers = "\n".join(f"{name}: {value}" for name, value in exchange.answer.headers)
-    said = exchange.answer.body + b"\n" + headers.encode("latin-1", "replace")
-    for member in _IDENTIFIERS:
-        value = body.get(member)
-        if isinstance(value, str) and len(value) >= 16 and value.encode() in said:
-            place = "body" if value.encode() in exchange.answer.body else "headers"
-            fault = Fault(
-                rules=("WC-PRIV-1",),
-                what=f"the answer repeats the request's {member}",
-                expected="no raw identifier in any answer",
-                got=f"{value} in the answer's {place}",
-            )
-            return [fault]
-    return []
+def _form_rules(came: Answer) -> set[str]:
+    """The rules of form that an answer of this kind exercises."""
+    if isinstance(came, Problem):
+        return {"WC-PRIV-1", "WC-HTTP-1", "WC-ERR-1"}
+    return {"WC-PRIV-1", "WC-HTTP-1"}
 
 
 def _most_telling(faults: tuple[Fault, ...]) -> Fault:

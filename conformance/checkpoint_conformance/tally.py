@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_model import Request
+from checkpoint_model.wire import FLAGS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +18,10 @@ class Sent:
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
-    body: str
+    """Those of this request alone."""
+    target_headers: tuple[str, ...] = ()
+    """Names of the headers that go with every request to the target, such as credentials."""
+    body: bytes
     answered: str
     """In a few words."""
     members: dict[str, Any] | None = None
@@ -70,6 +74,8 @@ class Tally:
     lost_why: Counter[str] = field(default_factory=Counter)
     incomplete: list[str] = field(default_factory=list)
     """Why the run did not do all that it set out to do."""
+    remarks: list[str] = field(default_factory=list)
+    """What is worth knowing and changes no verdict."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def hit(self, *rules: str) -> None:
@@ -100,6 +106,12 @@ class Tally:
             if known is None or failure.size < known.size:
                 self.failures[failure.rule] = failure
 
+    def remark(self, what: str) -> None:
+        """Say something that changes no verdict."""
+        with self._lock:
+            if what not in self.remarks:
+                self.remarks.append(what)
+
     def leave_out(self, why: str) -> None:
         """Say that something was not done that should have been."""
         with self._lock:
@@ -115,10 +127,6 @@ def in_short(status: int, members: dict[str, Any] | None) -> str:
         return f"{status} {members['code']}"
     if "stage" not in members:
         return f"{status} {json.dumps(members)}"
-    raised = [
-        flag
-        for flag in ("acquired", "recovered", "reused", "transitioned", "observation_replayed")
-        if members.get(flag) is True
-    ]
+    raised = [flag for flag in FLAGS if members.get(flag) is True]
     flags = f" {' '.join(raised)}" if raised else ""
     return f"{status}{flags} {members['stage']} generation {members.get('generation')}"

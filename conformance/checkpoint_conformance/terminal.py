@@ -179,6 +179,8 @@ def _show_verdict(console: Console, outcome: Outcome) -> None:
     heading = "Beside that" if judged.verdict is Verdict.FAIL else "Incomplete"
     for gap in judged.gaps:
         console.print(f"[yellow]{heading}:[/] {escape(gap)}", highlight=False)
+    for remark in run.tally.remarks:
+        console.print(f"[dim]{escape(remark)}[/]", highlight=False)
     if run.tally.lost and judged.verdict is not Verdict.INCOMPLETE:
         console.print(f"{run.tally.lost} requests were not answered.", highlight=False)
     console.print(

@@ -333,7 +333,7 @@ TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ("applies what it refuses", _refusals_change, inputs.refused, "WC-STATUS-2"),
     ("one hash for all", _all_hashes_alike, http.identities, "WC-ID-3"),
     ("joins namespace and key", _join_identities, http.identities, "WC-STATUS-1"),
-    ("answers by Idempotency-Key", _by_idempotency_key(), http.idempotency_key, "WC-CLAIM-5"),
+    ("answers by Idempotency-Key", _by_idempotency_key(), http.idempotency_key, "WC-IDEM-2"),
     ("GET works", _get_works, http.methods_and_paths, "WC-HTTP-2"),
     ("no Allow", _no_allow, http.methods_and_paths, "WC-HTTP-2"),
     ("404 with a code", _coded_404, http.methods_and_paths, "WC-ERR-9"),
@@ -392,16 +392,16 @@ def test_a_wrong_control_is_caught_by_its_rule(
 
 
 def _raw_holder(client: "redis.Redis", message: Message) -> None:
-    client.set(f"session:{secrets.token_hex(4)}", str(message.json.get("holder")), ex=60)
+    client.set(f"session:{secrets.token_hex(16)}", str(message.json.get("holder")), ex=60)
 
 
 def _for_ever(client: "redis.Redis", message: Message) -> None:
-    client.set(f"wc:{message.json.get('action')}:{secrets.token_hex(4)}", "1")
+    client.set(f"wc:{message.json.get('action')}:{secrets.token_hex(16)}", "1")
 
 
 def _too_long(client: "redis.Redis", message: Message) -> None:
     del message
-    client.set(f"wc:{secrets.token_hex(4)}", "1", ex=601)
+    client.set(f"wc:{secrets.token_hex(16)}", "1", ex=601)
 
 
 @pytest.mark.parametrize(
@@ -428,11 +428,12 @@ def test_what_a_server_should_not_store_is_found(
 
 
 def test_another_store_is_noticed(target: Target, valkey_url: str) -> None:
-    """The one given must be the one behind the server."""
+    """The one given must be the one behind the server; that is nobody's broken rule."""
     run = run_of(replace(target, store_url=valkey_url))
     store.store_checks(run)
     run.close()
-    assert run.tally.failures["WC-PRIV-3"].fault.what.startswith("no key appeared")
+    assert run.tally.failures == {}
+    assert "is --store the one behind the server?" in run.tally.incomplete[0]
 
 
 def test_a_seed_repeats_what_is_drawn(target: Target) -> None:
@@ -451,13 +452,11 @@ def test_a_seed_repeats_what_is_drawn(target: Target) -> None:
 
 def test_a_slow_target_is_given_up_and_said_so(target: Target) -> None:
     """The drawn sequences stop when the run takes far longer than its profile should."""
-    profile = replace(PROFILES["quick"], stateful_examples=5, seconds_max=0)
+    profile = replace(PROFILES["quick"], stateful_examples=10, seconds_max=0)
     run = Run(target=target, profile=profile, seed=1, progress=Quiet())
     stateful.stateful_frozen(run)
     run.close()
-    assert run.tally.incomplete == [
-        "the drawn sequences stopped after 0 s: the target is slow",
-    ]
+    assert run.tally.incomplete == ["only 0 sequences were drawn, of at least 1"]
 
 
 def test_deadlines_are_tested_in_real_time(target: Target) -> None:

@@ -113,7 +113,7 @@ def test_an_interrupted_run_is_incomplete() -> None:
 
 def test_the_shortest_failure_of_a_rule_is_kept() -> None:
     """Whichever came first."""
-    sent = Sent(method="POST", path="/", headers=(), body="{}", answered="200")
+    sent = Sent(method="POST", path="/", headers=(), body=b"{}", answered="200")
     short = failing("WC-CLAIM-4")
     long = replace(short, sequence=(sent, sent))
     for order in ((short, long), (long, short)):

@@ -148,6 +148,5 @@ CHECKS = (
         name="deadlines",
         title="Both deadlines in real time",
         run=deadlines,
-        only_without_controls=True,
     ),
 )

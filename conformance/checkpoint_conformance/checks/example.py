@@ -37,10 +37,12 @@ def examples_at_their_time(run: Run) -> None:
     with run.frozen() as clock:
         for example in schemas.load("manifest.example.json")["examples"]:
             observed_at = example["response"].get("observed_at")
-            if observed_at is not None:
-                with run.guarded():
+            with run.guarded():
+                if observed_at is None:
+                    _a_refusal(run, example)
+                else:
                     run.advance(parse_timestamp(observed_at) - clock.now_ms)
-        examples(run)
+                    _a_decision(run, example)
 
 
 def _a_decision(run: Run, example: dict[str, Any]) -> None:
@@ -74,7 +76,7 @@ def _a_refusal(run: Run, example: dict[str, Any]) -> None:
                 got=session.sequence[-1].answered,
             )
         )
-    run.tally.hit("WC-IN-1", "WC-ERR-1")
+    run.tally.hit("WC-IN-1")
 
 
 CHECKS = (

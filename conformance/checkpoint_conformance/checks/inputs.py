@@ -1,4 +1,8 @@
-"""Section 3: what is no request is refused, changes nothing, and is told apart from what is one."""
+"""Section 3: what is no request is refused, changes nothing, and is told apart from what is one.
+
+The cases are made from the contract's own schema, for every member of every action: a server
+that is strict in one action may be lax in another.
+"""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +13,7 @@ from checkpoint_conformance.answers import Fault, Problem
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import LostError, Session, fresh_key, leaks
+from checkpoint_conformance.session import LostError, Session, fresh_key
 from checkpoint_model import (
     Abandon,
     Claim,
@@ -20,6 +24,7 @@ from checkpoint_model import (
     Stage,
     Status,
     format_request,
+    schemas,
 )
 from checkpoint_model.vocabulary import BODY_BYTES_MAX
 
@@ -41,82 +46,102 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _cases(identity: Identity, cast: Cast) -> Iterator[_Case]:
-    """Bodies that would each change the record of ``identity`` if they were accepted."""
+def _members() -> dict[str, dict[str, dict[str, Any]]]:
+    """By action, each member's own schema."""
+    return {
+        branch["title"]: branch["properties"]
+        for branch in schemas.load("request.schema.json")["oneOf"]
+    }
+
+
+def _of_every_member(body: dict[str, Any]) -> Iterator[_Case]:
+    """One wrong value after another for each member of one valid body."""
+    action = body["action"]
+    for member, schema in _members()[action].items():
+        if member not in body:
+            continue
+        value = body[member]
+        for rule, what, wrong in _wrong_values(value, schema):
+            yield _Case(
+                rule=rule,
+                what=f"`{member}` of {action} {what}",
+                body=_json({**body, member: wrong}),
+            )
+        optional = member == "evidence_fingerprint" or (action, member) == ("status", "holder")
+        if not optional:
+            yield _Case(
+                rule="WC-IN-1",
+                what=f"`{member}` is missing from {action}",
+                body=_json({name: other for name, other in body.items() if name != member}),
+            )
+    yield _Case(
+        rule="WC-IN-1",
+        what=f"a member that {action} does not have",
+        body=_json({**body, "comment": "hello"}),
+    )
+
+
+def _wrong_values(value: object, schema: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
+    """The rule, what it is in words, and the value."""
+    yield "WC-IN-2", "is null", None
+    if isinstance(value, bool):
+        yield from (("WC-IN-2", f"is {wrong!r}", wrong) for wrong in (0, 1, "true"))
+        return
+    if isinstance(value, int):
+        yield from (("WC-IN-2", f"is {w!r}", w) for w in (str(value), True, value + 0.5, [value]))
+        least, most = schema["minimum"], schema["maximum"]
+        yield from (("WC-IN-1", f"is {w}", w) for w in (least - 1, most + 1, -most, 10**30))
+        return
+    assert isinstance(value, str)
+    yield from (("WC-IN-2", f"is {type(w).__name__}", w) for w in (1, [value], {"value": value}))
+    if "pattern" not in schema:
+        yield "WC-IN-1", "is another word", "another"
+        yield "WC-IN-1", "is in capitals", value.upper()
+        yield "WC-IN-3", "ends with a newline", value + "\n"
+        return
+    for what, wrong in [
+        ("ends with a newline", value + "\n"),
+        ("ends with a NUL", value[:-1] + "\x00"),
+        ("has a non-ASCII digit", value[:-1] + "\u0661"),
+        ("has a non-ASCII letter", value[:-1] + "\u00e9"),
+        ("begins with a space", " " + value),
+        ("has a second line", value + "\n" + value),
+    ]:
+        yield "WC-IN-3", what, wrong
+    yield "WC-IN-1", "is empty", ""
+    yield "WC-IN-1", "has a character that is not admitted", value[:-1] + "!"
+    if value.startswith("sha256:"):
+        yield "WC-IN-1", "is in capitals", value.replace("a", "A")
+        yield "WC-IN-1", "is short", value[:-1]
+        yield "WC-IN-1", "is long", value + "0"
+    elif value[1] == "_":
+        yield "WC-IN-1", "is short", value[:2] + "a" * 15
+        yield "WC-IN-1", "is long", value[:2] + "a" * 65
+        yield "WC-IN-1", "has another prefix", "x_" + "a" * 16
+    else:
+        yield "WC-IN-1", "begins with a dot", "." + value
+        yield "WC-IN-1", "has 129 characters", "n" * 129
+
+
+def _of_a_held_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]:
+    """Bodies each of which would change the record, or tell of it, if it were accepted."""
     transition = cast.move(
         cast.ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ, fingerprint=FINGERPRINT
     )
-    requests: list[Request] = [
-        transition,
-        Abandon(holder=cast.ann, generation=1),
-        cast.claim(cast.bob),
-        Status(holder=cast.ann),
-    ]
-    valid = {str(request.action): format_request(identity, request) for request in requests}
-    move, claim = valid["transition"], valid["claim"]
+    abandon = Abandon(holder=cast.ann, generation=1)
+    requests: list[Request] = [transition, abandon, Status(holder=cast.ann)]
+    for request in requests:
+        yield from _of_every_member(format_request(identity, request))
+    move = format_request(identity, transition)
+    without_evidence = {name: value for name, value in move.items() if name != "evidence_type"}
+    yield _Case(rule="WC-IN-1", what="a fingerprint without evidence", body=_json(without_evidence))
+    yield _Case(
+        rule="WC-IN-1", what="`to_stage` is `claimed`", body=_json({**move, "to_stage": "claimed"})
+    )
+    yield from _of_no_object(_json(move))
 
-    def changed(rule: str, what: str, base: dict[str, Any], **members: object) -> _Case:
-        return _Case(rule=rule, what=what, body=_json({**base, **members}))
 
-    for member, text in [("generation", "1"), ("generation", True), ("generation", 1.5)]:
-        yield changed("WC-IN-2", f"`{member}` is {text!r}", move, **{member: text})
-    yield changed("WC-IN-2", "`evidence_type` is null", move, evidence_type=None)
-    yield changed("WC-IN-2", "`evidence_fingerprint` is null", move, evidence_fingerprint=None)
-    yield changed("WC-IN-2", "`holder` of a status is null", valid["status"], holder=None)
-    yield changed("WC-IN-2", "`retry_failed` is 0", claim, retry_failed=0)
-    yield changed("WC-IN-2", '`claim_ttl_seconds` is "900"', claim, claim_ttl_seconds="900")
-    yield changed("WC-IN-2", "`to_stage` is a list", move, to_stage=["failed"])
-    for member in ("holder", "workflow_key", "observation_key", "evidence_fingerprint"):
-        value = move[member]
-        for what, other in [
-            ("ends with a newline", value + "\n"),
-            ("ends with a NUL", value[:-1] + "\x00"),
-            ("has a non-ASCII digit", value[:-1] + "\u0661"),
-            ("has a non-ASCII letter", value[:-1] + "\u00e9"),
-            ("begins with a space", " " + value),
-        ]:
-            yield changed("WC-IN-3", f"`{member}` {what}", move, **{member: other})
-    yield changed("WC-IN-3", "`namespace` ends with a newline", move, namespace="conformance\n")
-    yield changed("WC-IN-1", "`namespace` begins with a dot", move, namespace=".conformance")
-    yield changed("WC-IN-1", "`namespace` is empty", move, namespace="")
-    yield changed("WC-IN-1", "`namespace` has 129 characters", move, namespace="n" * 129)
-    for member, prefix in [("holder", "h_"), ("workflow_key", "w_"), ("observation_key", "o_")]:
-        yield changed("WC-IN-1", f"`{member}` is short", move, **{member: prefix + "a" * 15})
-        yield changed("WC-IN-1", f"`{member}` is long", move, **{member: prefix + "a" * 65})
-        yield changed(
-            "WC-IN-1", f"`{member}` has another prefix", move, **{member: "x_" + "a" * 16}
-        )
-    for value in (0, 17, -1, 10**30):
-        yield changed("WC-IN-1", f"`generation` is {value}", move, generation=value)
-    yield changed("WC-IN-1", "`to_stage` is `claimed`", move, to_stage="claimed")
-    yield changed("WC-IN-1", "`evidence_type` is unknown", move, evidence_type="hearsay")
-    upper = FINGERPRINT.replace("a", "A")
-    yield changed("WC-IN-1", "the fingerprint is in capitals", move, evidence_fingerprint=upper)
-    for value in (0, 901):
-        yield changed("WC-IN-1", f"`claim_ttl_seconds` is {value}", claim, claim_ttl_seconds=value)
-    for value in (0, 3601):
-        yield changed("WC-IN-1", f"`state_ttl_seconds` is {value}", claim, state_ttl_seconds=value)
-    for what, seconds in [("equal to", 900), ("less than", 899)]:
-        yield changed(
-            "WC-IN-5",
-            f"`state_ttl_seconds` is {what} `claim_ttl_seconds`",
-            claim,
-            state_ttl_seconds=seconds,
-        )
-    yield changed("WC-IN-1", "a member that no action has", move, comment="hello")
-    yield changed("WC-IN-1", "a member of another action", claim, generation=1)
-    yield changed("WC-IN-1", "`action` is unknown", claim, action="renew")
-    yield changed("WC-IN-1", "`action` is in capitals", claim, action="CLAIM")
-    for action, body in valid.items():
-        optional = {"evidence_fingerprint"} | ({"holder"} if action == "status" else set())
-        for member in body.keys() - optional:
-            what = f"`{member}` is missing from {action}"
-            yield _Case(
-                rule="WC-IN-1",
-                what=what,
-                body=_json({name: value for name, value in body.items() if name != member}),
-            )
-    text = _json(move)
+def _of_no_object(text: bytes) -> Iterator[_Case]:
     yield _Case(rule="WC-IN-4", what="the body is empty", body=b"")
     yield _Case(rule="WC-IN-4", what="the body is an array", body=b"[" + text + b"]")
     yield _Case(rule="WC-IN-4", what="the body is a string", body=_json(text.decode()))
@@ -130,6 +155,7 @@ def _cases(identity: Identity, cast: Cast) -> Iterator[_Case]:
     bad_utf8 = text.replace(b"conformance:", b"conformance\xff", 1)
     yield _Case(rule="WC-IN-4", what="the body is no UTF-8", body=bad_utf8)
     yield _Case(rule="WC-IN-4", what="a comma too many", body=text[:-1] + b",}")
+    yield _Case(rule="WC-IN-4", what="a quote is missing", body=text.replace(b'"', b"", 1))
     yield _Case(rule="WC-IN-4", what="nested a thousand deep", body=b'{"a":' + b"[" * 1000)
     yield _Case(
         rule="WC-IN-4",
@@ -146,74 +172,85 @@ def _cases(identity: Identity, cast: Cast) -> Iterator[_Case]:
         yield _Case(rule="WC-IN-1", what=what, body=text, statuses=(_MEDIA,), headers=headers)
 
 
+def _of_an_unclaimed_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]:
+    """Claims each of which would make the record, if it were accepted."""
+    claim = format_request(identity, cast.claim(cast.ann))
+    yield from _of_every_member(claim)
+    for what, claim_ttl, state_ttl in [
+        ("equal to", 900, 900),
+        ("less than", 900, 899),
+        ("equal to", 1, 1),
+    ]:
+        yield _Case(
+            rule="WC-IN-5",
+            what=f"`state_ttl_seconds` is {what} `claim_ttl_seconds`",
+            body=_json({**claim, "claim_ttl_seconds": claim_ttl, "state_ttl_seconds": state_ttl}),
+        )
+    yield _Case(
+        rule="WC-IN-1", what="a member of another action", body=_json({**claim, "generation": 1})
+    )
+
+
 def refused(run: Run) -> None:
     """Each body that is no request: INVALID_INPUT, with its status, and the record as it was."""
     cast, session = Cast(), run.session()
-    with run.guarded():
-        session.send(cast.claim(cast.ann))
-        cases = list(_cases(session.identity, cast))
-        for number, case in enumerate(cases):
-            run.progress.advance(number, len(cases))
-            try:
-                right = _is_refused(run, session, case)
-            except LostError:
-                right = False
-            if not right:
-                # It may have been applied: go on with a workflow that is known.
-                cast, session = Cast(), run.session()
-                session.send(cast.claim(cast.ann))
-                continue
-            _unchanged(run, session, Status(holder=cast.ann))
+    held = list(_of_a_held_workflow(session.identity, cast))
+    unclaimed = list(_of_an_unclaimed_workflow(session.identity, cast))
+    total = len(held) + len(unclaimed)
+    for number, case in enumerate(unclaimed):
+        run.progress.advance(number, total)
+        with run.guarded():
+            _refuses(run, session.identity, cast, case, held=False)
+    for number, case in enumerate(held, start=len(unclaimed)):
+        run.progress.advance(number, total)
+        with run.guarded():
+            session = _refuses(run, session.identity, cast, case, held=True, session=session)
 
 
-def _is_refused(run: Run, session: Session, case: _Case) -> bool:
-    sequence = list(session.sequence)
+def _refuses(
+    run: Run,
+    identity: Identity,
+    cast: Cast,
+    case: _Case,
+    *,
+    held: bool,
+    session: Session | None = None,
+) -> Session:
+    """Send one body, then look at the record; a session to go on with.
+
+    Each case stands alone in what is reported: the claim, where there is one, and the body.
+    """
+    fresh = session is None or session.oracle.record is None
+    if fresh or session is None:
+        session = run.session()
+        session.rename(identity)
+        session.know(format_request(identity, cast.move(cast.ann, 1, Stage.UNCERTAIN)))
+        if held:
+            session.send(cast.claim(cast.ann))
+    kept = session.sequence[:1] if held else []
+    session.sequence[:] = kept
     try:
-        exchange, came = session.ask(case.body, case.headers)
-        right = isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT
-        status = came.members.get("status") if isinstance(came, Problem) else None
-        if not right or status not in case.statuses:
-            wanted = " or ".join(map(str, case.statuses))
-            fault = Fault(
-                rules=(case.rule,) if not right else ("WC-ERR-1", case.rule),
+        _, came = session.ask(case.body, case.headers)
+    except LostError:
+        return run.session()
+    right = isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT
+    status = came.members.get("status") if isinstance(came, Problem) else None
+    if not right or status not in case.statuses:
+        wanted = " or ".join(map(str, case.statuses))
+        session.report(
+            Fault(
+                rules=("WC-ERR-1", case.rule) if right else (case.rule,),
                 what=case.what,
                 expected=f"{wanted} INVALID_INPUT",
                 got=session.sequence[-1].answered,
             )
-            session.report(fault)
-            return False
-        assert isinstance(came, Problem)
-        for fault in came.faults:
-            session.report(fault)
-        decided = {"observed_at", "stage", "generation", "claim_expires_at"} & came.members.keys()
-        if decided:
-            session.report(
-                Fault(
-                    rules=("WC-ERR-2",),
-                    what=f"INVALID_INPUT ({case.what}) tells of a record",
-                    expected="none of the members of an error that section 6 decides",
-                    got=", ".join(sorted(decided)),
-                )
-            )
-        try:
-            sent = json.loads(case.body)
-        except (ValueError, RecursionError):
-            sent = None
-        for fault in leaks(sent if isinstance(sent, dict) else {}, exchange):
-            session.report(fault)
-        run.tally.hit("WC-IN-1", "WC-ERR-1", case.rule)
-        return True
-    finally:
-        # Each case stands alone: a failure is told with the claim and its own request.
-        session.sequence[:] = sequence
-
-
-def _unchanged(run: Run, session: Session, status: Status) -> None:
-    """WC-IN-6, WC-ERR-4: the oracle still knows the record; each body would have changed it."""
-    length = len(session.sequence)
-    session.send(status)
-    del session.sequence[length:]
-    run.tally.hit("WC-IN-6", "WC-ERR-4")
+        )
+        if not right:
+            return run.session()  # it may have been applied
+    # WC-IN-6, WC-ERR-4: the oracle knows the record as it was.
+    session.send(Status(holder=cast.ann))
+    run.tally.hit("WC-IN-1", "WC-IN-6", "WC-ERR-4", case.rule)
+    return session
 
 
 def accepted(run: Run) -> None:
@@ -221,32 +258,37 @@ def accepted(run: Run) -> None:
     key = "Az09_-" * 11
     for namespace, tail in [("n", key[:16]), ("N" + "._:/-0aZ" * 15 + "1234567", key[:64])]:
         for claim_ttl, state_ttl, retry in [(1, 2, True), (900, 3600, False), (899, 900, True)]:
-            with run.guarded():
-                session = run.session()
-                unique = fresh_key("w")[2:]
-                session.rename(
-                    Identity(namespace=namespace, workflow_key="w_" + (unique + tail)[: len(tail)])
-                )
-                holder = "h_" + tail
-                session.send(
-                    Claim(
-                        holder=holder,
-                        claim_ttl_seconds=claim_ttl,
-                        state_ttl_seconds=state_ttl,
-                        retry_failed=retry,
-                    )
-                )
-    with run.guarded():
-        cast, session = Cast(), run.session()
-        session.send(cast.claim(cast.ann))
-        for headers in [
-            (("content-type", "application/json; charset=utf-8"),),
-            (("content-type", "Application/JSON"),),
-            (*JSON_HEADERS, ("content-encoding", "identity")),
-        ]:
-            session.send_raw(Status(holder=cast.ann), headers=headers)
-        # White space is no part of the JSON object, but it is of the body's length.
-        session.send_raw(Status(holder=cast.ann), pad_to=BODY_BYTES_MAX)
+            run.attempt(_accepts, run, namespace, tail, claim_ttl, state_ttl, retry)
+    run.attempt(_accepts_framing, run)
+
+
+def _accepts(
+    run: Run, namespace: str, tail: str, claim_ttl: int, state_ttl: int, retry: bool
+) -> None:
+    session = run.session()
+    unique = fresh_key("w")[2:]
+    session.rename(Identity(namespace=namespace, workflow_key="w_" + (unique + tail)[: len(tail)]))
+    session.send(
+        Claim(
+            holder="h_" + tail,
+            claim_ttl_seconds=claim_ttl,
+            state_ttl_seconds=state_ttl,
+            retry_failed=retry,
+        )
+    )
+
+
+def _accepts_framing(run: Run) -> None:
+    cast, session = Cast(), run.session()
+    session.send(cast.claim(cast.ann))
+    for headers in [
+        (("content-type", "application/json; charset=utf-8"),),
+        (("content-type", "Application/JSON"),),
+        (*JSON_HEADERS, ("content-encoding", "identity")),
+    ]:
+        session.send_raw(Status(holder=cast.ann), headers=headers)
+    # White space is no part of the JSON object, but it is of the body's length.
+    session.send_raw(Status(holder=cast.ann), pad_to=BODY_BYTES_MAX)
 
 
 def input_checks(run: Run) -> None:

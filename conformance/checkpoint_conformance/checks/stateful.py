@@ -7,9 +7,11 @@ time it is sent.
 """
 
 import tempfile
+from collections.abc import Callable
 from typing import Any, Final
 
 from checkpoint_conformance.clock import FrozenClock
+from checkpoint_conformance.controls import ControlError
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import LostError, TargetGoneError, ViolationError, fresh_key
 from checkpoint_model import (
@@ -31,6 +33,8 @@ _OBSERVATION_KEYS: Final = 4
 _CLAIM_TTL_SECONDS: Final = (899, 900)
 _STATE_TTL_SECONDS: Final = (1800, 3600)
 _GENERATIONS_MAX: Final = 16
+EXAMPLES_SHARE_MIN: Final = 10
+"""On a slow target one in so many of the profile's sequences must still be drawn."""
 
 
 def stateful(run: Run) -> None:
@@ -41,8 +45,8 @@ def stateful(run: Run) -> None:
     from hypothesis.errors import Flaky
     from hypothesis.stateful import run_state_machine_as_test
 
-    gone: list[TargetGoneError] = []
-    machine = _machine(run, gone)
+    stopped: list[TargetGoneError | ControlError] = []
+    machine, drawn = _machine(run, stopped)
     seed(run.seed)(machine)
     # Hypothesis keeps things in the working directory, which is somebody else's.
     try:
@@ -62,21 +66,33 @@ def stateful(run: Run) -> None:
                     suppress_health_check=list(HealthCheck),
                 ),
             )
-    except (ViolationError, Flaky):
-        pass  # in the tally already, with the shortest sequence that showed it
-    except BaseExceptionGroup as group:
-        # Several rules are broken. Whatever else is in the group is ours to raise.
-        _, rest = group.split((ViolationError, Flaky))
-        if rest is not None:
-            raise rest from None
-    for error in gone:
-        raise error
+    except (ViolationError, Flaky, BaseExceptionGroup) as error:
+        # Each violation is in the tally already, with the shortest sequence that showed it; a
+        # fault that did not show again (Flaky) brings what was raised along. Anything else in
+        # there is ours to raise.
+        others = [e for e in _leaves(error) if not isinstance(e, ViolationError | Flaky)]
+        if others:
+            raise others[0] from None
+    for why in stopped:
+        raise why
+    least = run.profile.stateful_examples // EXAMPLES_SHARE_MIN
+    if drawn() < least and not run.tally.failures:
+        run.tally.leave_out(f"only {drawn()} sequences were drawn, of at least {least}")
+    elif run.out_of_time:
+        number = f"{drawn()} of {run.profile.stateful_examples}"
+        run.tally.remark(f"The target is slow: {number} sequences were drawn.")
 
 
 def stateful_frozen(run: Run) -> None:
     """The same under a frozen clock, which the sequences move."""
     with run.frozen():
         stateful(run)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
 
 
 def _kind(rule: str) -> type[ViolationError]:
@@ -87,12 +103,15 @@ def _kind(rule: str) -> type[ViolationError]:
 _KINDS: Final[dict[str, type[ViolationError]]] = {}
 
 
-def _machine(run: Run, gone: list[TargetGoneError]) -> type[Any]:
+def _machine(
+    run: Run, stopped: list[TargetGoneError | ControlError]
+) -> tuple[type[Any], Callable[[], int]]:
+    """The machine, and how many of its sequences were sent to their end."""
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
     frozen = isinstance(run.clock, FrozenClock)
-    progress = {"examples": 0}
+    progress = {"examples": 0, "whole": 0}
     holders = st.integers(0, _HOLDERS - 1)
     # Mostly the right one: what is right leads on, what is wrong is refused.
     offsets = st.sampled_from([0, 0, 0, 0, -1, 1])
@@ -117,22 +136,18 @@ def _machine(run: Run, gone: list[TargetGoneError]) -> type[Any]:
         def send(self, request: Request) -> None:
             if self.over:
                 return
-            if run.out_of_time:
+            if stopped or run.out_of_time:
                 self.over = True
-                run.tally.leave_out(
-                    f"the drawn sequences stopped after {run.profile.seconds_max:.0f} s: "
-                    "the target is slow"
-                )
                 return
             try:
                 self.session.send(request)
             except LostError:
                 self.over = True  # nobody knows how this workflow stands
                 return
-            except TargetGoneError as error:
+            except (TargetGoneError, ControlError) as error:
                 # Raised to Hypothesis it would count as one more failure to shrink.
                 self.over = True
-                gone.append(error)
+                stopped.append(error)
                 return
             except ViolationError as error:
                 run.tally.fail(error.failure)
@@ -317,10 +332,22 @@ def _machine(run: Run, gone: list[TargetGoneError]) -> type[Any]:
 
         def wait_until(self, at_ms: int) -> None:
             assert isinstance(run.clock, FrozenClock)
-            if at_ms > run.clock.now_ms:
+            if self.over or at_ms <= run.clock.now_ms:
+                return
+            try:
                 run.advance(at_ms - run.clock.now_ms, self.session)
+            except LostError:
+                self.over = True  # nobody knows where the clock stands
+                stopped.append(TargetGoneError("the control POST /clock stopped answering"))
+            except ControlError as error:
+                self.over = True
+                stopped.append(error)
 
-    return Machine
+        def teardown(self) -> None:
+            if not self.over and not run.out_of_time:
+                progress["whole"] += 1
+
+    return Machine, lambda: progress["whole"]
 
 
 CHECKS = (

@@ -21,8 +21,7 @@ def vectors(run: Run) -> None:
     with run.frozen():
         for number, vector in enumerate(all_of_them):
             run.progress.advance(number, len(all_of_them))
-            with run.guarded():
-                send_vector(run, vector)
+            run.attempt(send_vector, run, vector)
 
 
 def send_vector(run: Run, vector: Vector) -> None:

@@ -221,12 +221,17 @@ def _cells(run: Run) -> None:
         cells := list(product((False, True), _TO_STAGES, evidence))
     ):
         run.progress.advance(number, len(cells))
-        with run.guarded():
-            cast, session = Cast(), run.session()
-            _send(session, cast.claim(cast.ann))
-            if doubtful:
-                _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
-            _send(session, cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint))
+        run.attempt(_cell, run, doubtful, to_stage, kind, fingerprint)
+
+
+def _cell(
+    run: Run, doubtful: bool, to_stage: Stage, kind: EvidenceType | None, fingerprint: str | None
+) -> None:
+    cast, session = Cast(), run.session()
+    _send(session, cast.claim(cast.ann))
+    if doubtful:
+        _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
+    _send(session, cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint))
 
 
 def _deadlines(run: Run) -> None:
@@ -234,8 +239,7 @@ def _deadlines(run: Run) -> None:
     for offset_ms, doubtful, abandoned in product((-1, 0, 1), (False, True), (False, True)):
         for deadline in ("claim", "state"):
             for asking in ("holder", "other"):
-                with run.guarded():
-                    _one_deadline(run, deadline, offset_ms, doubtful, abandoned, asking)
+                run.attempt(_one_deadline, run, deadline, offset_ms, doubtful, abandoned, asking)
 
 
 def _one_deadline(
@@ -278,8 +282,7 @@ def _capped_claim(run: Run) -> None:
 def walk(run: Run) -> None:
     """All of the sequences; each goes to its end or to its first fault, and the next begins."""
     for part in (_claims_and_moves, _retries, _limit):
-        with run.guarded():
-            part(run)
+        run.attempt(part, run)
     _cells(run)
 
 
