@@ -318,6 +318,129 @@ def _controls_take_anything(message: Message, forward: Forward) -> HttpAnswer:
     return replace(answer, status=200, body=b"{}") if answer.status == 400 else answer
 
 
+def _lax_abandon(message: Message, forward: Forward) -> HttpAnswer:
+    if message.json.get("action") == "abandon" and message.json.get("generation") == "1":
+        return forward(message.with_json(generation=1))
+    return forward(message)
+
+
+def _applies_refused_claims(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    sent = message.json
+    if answer.status == 400 and sent.get("action") == "claim" and sent.get("comment"):
+        del sent["comment"]
+        forward(replace(message, body=json.dumps(sent).encode()))
+    return answer
+
+
+def _names_without_case(message: Message, forward: Forward) -> HttpAnswer:
+    lower = {m: message.json[m].lower() for m in ("holder",) if m in message.json}
+    return forward(message.with_json(**lower) if lower else message)
+
+
+def _names_cut_short(message: Message, forward: Forward) -> HttpAnswer:
+    cut = {m: message.json[m][:50] for m in ("observation_key",) if m in message.json}
+    return forward(message.with_json(**cut) if cut else message)
+
+
+def _quotes_what_it_cannot_read(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 400 and not message.json:
+        return with_members(answer, detail=message.body.decode("utf-8", "replace"))
+    return answer
+
+
+def _echoes_unknown_paths(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 404 and not on_tool(message):
+        return replace(answer, body=f"nothing at {message.path}".encode())
+    return answer
+
+
+def _tells_of_records_when_paused(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 503 and on_tool(message):
+        return with_members(answer, stage="claimed", generation=1)
+    return answer
+
+
+def _utf16(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 200 and on_tool(message):
+        return replace(answer, body=answer.body.decode().encode("utf-16"))
+    return answer
+
+
+def _empty_recovery(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return with_members(answer, recovery="") if answer.status == 409 else answer
+
+
+def _swapped_answers() -> Tamper:
+    lock = threading.Lock()
+    waiting: list[HttpAnswer] = []
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        # Only the claims of the race of many workflows have these lifetimes.
+        if message.json.get("claim_ttl_seconds") in range(100, 130):
+            with lock:
+                waiting.append(answer)
+                if len(waiting) == 2:
+                    return waiting.pop(0)
+        return answer
+
+    return tamper
+
+
+def _no_hash(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 200 and on_tool(message):
+        return with_members(answer, workflow_hash=...)
+    return answer
+
+
+def _the_end_of_time(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    if answer.status == 200 and on_tool(message):
+        return with_members(answer, observed_at="9999-12-31T23:59:59.999Z")
+    return answer
+
+
+def _frozen_for_good(message: Message, forward: Forward) -> HttpAnswer:
+    if message.path == "/clock" and message.json.get("freeze") is False:
+        return forward(message.with_json(freeze=True))
+    return forward(message)
+
+
+def _shifts_only_when_frozen() -> Tamper:
+    frozen: list[bool] = [False]
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.path == "/reset":
+            frozen[0] = False
+        if message.path == "/clock":
+            frozen[0] = message.json.get("freeze", frozen[0])
+            if not frozen[0] and "advance_ms" in message.json:
+                return forward(message.with_json(advance_ms=0))
+        return forward(message)
+
+    return tamper
+
+
+def _admits_one_less(message: Message, forward: Forward) -> HttpAnswer:
+    remaining = message.json.get("remaining")
+    if message.path == "/rate-limit" and remaining:
+        return forward(message.with_json(remaining=remaining - 1))
+    return forward(message)
+
+
+def _limits_for_good(message: Message, forward: Forward) -> HttpAnswer:
+    if message.path == "/rate-limit" and message.json.get("remaining", 0) is None:
+        return replace(forward(replace(message, path="/clock", body=b"{}")), body=b"{}")
+    return forward(message)
+
+
 TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ('"1" for 1', accepting(generation=1), inputs.refused, "WC-IN-2"),
     ("0 for false", accepting(retry_failed=False), inputs.refused, "WC-IN-2"),
@@ -345,6 +468,23 @@ TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ("two winners", _two_winners(), races.races, "WC-CONC-2"),
     ("two moves", _two_movers(), races.races, "WC-CONC-3"),
     ("across workflows", _claims_block_each_other(), races.races, "WC-CONC-4"),
+    ("swapped answers", _swapped_answers(), races.races, "WC-CLAIM-1"),
+    ("lax in abandon", _lax_abandon, inputs.refused, "WC-IN-2"),
+    ("applies refused claims", _applies_refused_claims, inputs.refused, "WC-STATUS-1"),
+    ("names without case", _names_without_case, http.names_in_full, "WC-CLAIM-5"),
+    ("names cut short", _names_cut_short, http.names_in_full, "WC-TRANS-8"),
+    ("quotes what it cannot read", _quotes_what_it_cannot_read, inputs.refused, "WC-PRIV-1"),
+    ("echoes unknown paths", _echoes_unknown_paths, http.methods_and_paths, "WC-PRIV-1"),
+    (
+        "tells of records when paused",
+        _tells_of_records_when_paused,
+        controls.control_checks,
+        "WC-ERR-2",
+    ),
+    ("UTF-16", _utf16, example.examples, "WC-HTTP-1"),
+    ("empty recovery", _empty_recovery, http.names_in_full, "WC-ERR-1"),
+    ("no hash", _no_hash, example.examples, "WC-VIEW-1"),
+    ("the end of time", _the_end_of_time, example.examples, "WC-TIME-1"),
 ]
 CONTROL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ("the clock stays", _clock_ignores_advance, walk.walk_frozen, "WC-CTL-1"),
@@ -353,7 +493,96 @@ CONTROL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ("never away", _control_does_nothing("/dependency"), controls.control_checks, "WC-CTL-4"),
     ("reset leaves a rest", _reset_leaves_the_store_away, controls.control_checks, "WC-CTL-5"),
     ("takes anything", _controls_take_anything, controls.control_checks, "WC-CTL-1"),
+    ("frozen for good", _frozen_for_good, controls.control_checks, "WC-CTL-1"),
+    ("shifts only when frozen", _shifts_only_when_frozen(), controls.control_checks, "WC-CTL-1"),
+    ("admits one less", _admits_one_less, controls.control_checks, "WC-CTL-3"),
+    ("limits for good", _limits_for_good, controls.control_checks, "WC-CTL-3"),
 ]
+
+
+def every(number: int, instead: HttpAnswer) -> Tamper:
+    """Every so many requests to the tool are answered otherwise, and not forwarded."""
+    count = iter(range(1, 10**9))
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        return instead if on_tool(message) and next(count) % number == 0 else forward(message)
+
+    return tamper
+
+
+def refusing(status: int, code: str) -> HttpAnswer:
+    """A retryable error that nobody provoked."""
+    members = {
+        "type": "about:blank",
+        "title": "t",
+        "status": status,
+        "detail": "d",
+        "code": code,
+        "retry": True,
+        "charged": False,
+        "recovery": "r",
+        "retry_after_seconds": 1,
+    }
+    headers = (
+        ("content-type", "application/problem+json"),
+        ("cache-control", "no-store"),
+        ("retry-after", "1"),
+    )
+    return HttpAnswer(status=status, headers=headers, body=json.dumps(members).encode())
+
+
+def _in_two_lines(message: Message, forward: Forward) -> HttpAnswer:
+    answer = forward(message)
+    return replace(answer, headers=(("cache-control", "private"), *answer.headers))
+
+
+RIGHT: list[tuple[str, Tamper]] = [
+    ("the store is away now and then", every(61, refusing(503, "DEPENDENCY_UNAVAILABLE"))),
+    ("a gateway fails now and then", every(61, HttpAnswer(status=502, headers=(), body=b"<p>"))),
+    ("the rate is limited now and then", every(401, refusing(429, "RATE_LIMITED"))),
+    ("Cache-Control in two lines", _in_two_lines),
+]
+
+
+@pytest.mark.parametrize(
+    "tamper", [pytest.param(right[1], id=right[0].replace(" ", "-")) for right in RIGHT]
+)
+def test_what_the_contract_allows_is_never_blamed(target: Target, tamper: Tamper) -> None:
+    """Whatever is left out because of it is said; no rule is broken."""
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        for check in (
+            inputs.input_checks,
+            http.http_checks,
+            walk.walk_frozen,
+            races.races,
+            deadlines.deadlines,
+        ):
+            check(run)
+        run.close()
+    assert {rule: f.fault for rule, f in run.tally.failures.items()} == {}
+
+
+def test_what_others_write_to_the_store_is_not_judged(target: Target) -> None:
+    """A shared store: keys without expiry come and go while the check looks."""
+    assert target.store_url is not None
+    with redis.Redis.from_url(target.store_url) as client:
+        number = iter(range(10**6))
+
+        def tamper(message: Message, forward: Forward) -> HttpAnswer:
+            n = next(number)
+            if n % 3 == 0:
+                client.set(f"shop:cart:{n}", "1")
+            return forward(message)
+
+        with tampering(target.address, tamper) as address:
+            run = run_of(replace(target, address=address))
+            store.store_checks(run)
+            run.close()
+        for key in client.scan_iter("shop:*"):
+            client.delete(key)
+    assert run.tally.failures == {}
+    assert run.tally.hits["WC-PRIV-3"] > 0
 
 
 @pytest.mark.parametrize(
