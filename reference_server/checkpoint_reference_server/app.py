@@ -60,9 +60,9 @@ def create_app(settings: Settings) -> ASGIApp:
         started = time.perf_counter()
         body = await _read(request)
         headers = request.headers
-        answer = await tool.answer(
-            body, headers.get("content-type"), headers.get("content-encoding")
-        )
+        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
+        codings = ", ".join(headers.getlist("content-encoding")) or None
+        answer = await tool.answer(body, headers.get("content-type"), codings)
         log.info(
             "request",
             action=answer.action,
