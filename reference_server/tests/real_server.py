@@ -95,6 +95,8 @@ class OwnStore:
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._home))
         command = [str(valkey_binary()), "--port", "0", "--unixsocket", str(self._socket)]
         command += ["--save", "", "--appendonly", "no", "--dir", str(folder), *settings]
+        # So that a test may give it a snapshot that cannot be written.
+        command += ["--enable-protected-configs", "local"]
         # The guardian ends the store with this process, however this process ends.
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", store_guardian.__file__, str(folder), *command],
