@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,13 @@ from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
-from checkpoint_reference_server.store import Store, StoreError, open_store, refuse_if_it_evicts
+from checkpoint_reference_server.store import (
+    Store,
+    StoreError,
+    open_store,
+    refuse_if_it_evicts,
+    without_password,
+)
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 2048
@@ -31,15 +37,15 @@ class ServeError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What ``workflow-checkpoint serve`` was told."""
+    """What ``workflow-checkpoint serve`` was told. Its text has neither the key nor the URL."""
 
     host: str
     port: int
     """0 for any free one."""
-    valkey_url: str | None
+    valkey_url: str | None = field(repr=False)
     workers: int
     test_controls: bool
-    hmac_key: bytes
+    hmac_key: bytes = field(repr=False)
     log_level: str
     ready_file: Path | None
     """Where to write, once requests are answered, the addresses as one JSON object."""
@@ -110,7 +116,7 @@ class _Addresses:
         lines = [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {self.url}{TOOL_PATH}",
-            f"  store     {self._store.url}  ({self._store.description})",
+            f"  store     {without_password(self._store.url)}  ({self._store.description})",
         ]
         if self.controls is not None:
             lines.append(f"  controls  {self.controls}  (for tests alone: they set its clock)")

@@ -81,15 +81,20 @@ def wait_until_ready(url: str, seconds_max: float) -> str:
         client = redis.Redis.from_url(
             url, decode_responses=True, socket_timeout=seconds_max, socket_connect_timeout=1.0
         )
-    except ValueError as error:
+    except ValueError:  # its message may quote a part of the password
         raise StoreError(
-            f"{_without_password(url)!r} is no store's URL ({error}); "
-            "it looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
+            f"{without_password(url)!r} is no store's URL; "
+            "one looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
         ) from None
     with client:
         while True:
             try:
                 info = client.info("server")
+            except redis.AuthenticationError:
+                raise StoreError(
+                    f"the Valkey at {without_password(url)} wants another password. "
+                    "It is given in the URL: redis://:PASSWORD@HOST:PORT/0"
+                ) from None
             except redis.ConnectionError as error:
                 # Refused or not there yet; a store that was just started needs a moment.
                 if time.monotonic() >= deadline:
@@ -222,11 +227,12 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
 
 def _not_answering(url: str, error: Exception) -> str:
     return (
-        f"no Valkey answers at {_without_password(url)} ({type(error).__name__}). "
+        f"no Valkey answers at {without_password(url)} ({type(error).__name__}). "
         "Is it running, and is the URL right?"
     )
 
 
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
+def without_password(url: str) -> str:
+    """A store's URL as it may be shown: a password may stand before the host or in the query."""
+    scheme, separator, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
