@@ -1,17 +1,22 @@
 """Runs the server: sockets, store, processes, and the lines that say where everything is."""
 
 import json
+import multiprocessing
 import os
+import signal
 import socket
-import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
@@ -57,9 +62,22 @@ def serve(options: Options) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), then drain.
 
     Raises:
-        ServeError: the port is taken, the store is away or set to evict.
+        ServeError: the port is taken, the store is away or set to evict, or the ready file
+            cannot be written.
+        KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
+    server: _Server | None = None
+
+    def terminate(_: int, __: FrameType | None) -> None:
+        # The HTTP layer drains on the signal and then raises it again; by default that would
+        # end this process before the store that it started is closed.
+        if server is None or not server.should_exit:
+            raise SystemExit(0)  # not serving yet
+
+    signal.signal(signal.SIGTERM, terminate)
     with ExitStack() as stack:
+        if options.ready_file is not None:
+            _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
         try:
             store = stack.enter_context(open_store(options.valkey_url))
@@ -78,7 +96,7 @@ def serve(options: Options) -> None:
             log_level=options.log_level,
         )
         config = uvicorn.Config(
-            partial(create_app, settings),
+            partial(_create_worker, settings),
             factory=True,
             workers=options.workers,
             access_log=False,
@@ -95,7 +113,10 @@ def serve(options: Options) -> None:
             _stop_with_input()
         if options.workers > 1:
             addresses.tell()  # connections wait in the listener until a process takes them
-            Multiprocess(config, sockets).run()
+            workers = _Workers(config, sockets)
+            workers.run()
+            if workers.interrupted:
+                raise KeyboardInterrupt
         else:
             server.run(sockets=sockets)
 
@@ -129,7 +150,7 @@ class _Addresses:
                 "store_description": self._store.description,
             }
             # Renamed into place, so that whoever waits for the file never reads half of it.
-            partial_file = self._ready_file.with_suffix(".partial")
+            partial_file = _partial(self._ready_file)
             partial_file.write_text(json.dumps(facts), encoding="utf-8")
             partial_file.replace(self._ready_file)
 
@@ -143,6 +164,74 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._addresses.tell()
+
+
+class _Workers(Multiprocess):
+    """The processes that serve. Ctrl-C reaches this one alone, which then stops them.
+
+    Reaching a worker that is still importing, it would print where the import was interrupted.
+    """
+
+    interrupted = False
+
+    def init_processes(self) -> None:
+        with _interrupts_held_back():
+            super().init_processes()
+
+    def restart_all(self) -> None:
+        with _interrupts_held_back():
+            super().restart_all()
+
+    def keep_subprocess_alive(self) -> None:
+        with _interrupts_held_back():
+            super().keep_subprocess_alive()
+
+    def terminate_all(self) -> None:
+        # Else whoever connects while the workers drain would wait for nobody.
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
+    def handle_int(self) -> None:
+        self.interrupted = True
+        super().handle_int()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let a process that is started here never see SIGINT, and this one see it afterwards."""
+    resource_tracker.ensure_running()  # it lets SIGINT through again where it starts by itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _create_worker(settings: Settings) -> ASGIApp:
+    """The application of one process, which does not outlive the process that started it.
+
+    That one holds the store's life line too: killed, it would leave workers behind that keep
+    the port and can answer nothing.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        _stop_after(parent.join)
+    return create_app(settings)
+
+
+def _prepare(ready_file: Path) -> None:
+    """Remove what an earlier server wrote, and find out now whether a new one can be written."""
+    try:
+        ready_file.unlink(missing_ok=True)
+        _partial(ready_file).touch()
+        _partial(ready_file).unlink()
+    except OSError as error:
+        raise ServeError(f"cannot write the ready file {ready_file}: {error.strerror}") from None
+
+
+def _partial(ready_file: Path) -> Path:
+    return ready_file.with_name(f"{ready_file.name}.partial")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -165,11 +254,21 @@ def _port(listener: socket.socket) -> int:
 
 def _stop_with_input() -> None:
     """Stop as on SIGTERM when standard input ends."""
-    import signal
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not through sys.stdin: a thread that waits inside its buffer makes the interpreter
+        # abort when it shuts down for another reason.
+        while os.read(0, 4096):
             pass
+
+    _stop_after(wait)
+
+
+def _stop_after(wait: Callable[[], None]) -> None:
+    """Stop this process as on SIGTERM once something has been waited for."""
+
+    def run() -> None:
+        wait()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
