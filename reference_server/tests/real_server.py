@@ -22,7 +22,7 @@ from typing import IO, Any
 import pytest
 import redis
 
-from checkpoint_conformance.client import JSON_HEADERS, Address, Client, Headers, HttpAnswer
+from checkpoint_conformance.client import JSON_HEADERS, Address, Client, Flight, Headers, HttpAnswer
 from checkpoint_model.vocabulary import TOOL_PATH
 from checkpoint_reference_server import store, store_guardian
 
@@ -169,17 +169,23 @@ class Server:
         self.controls_url: str | None = facts["controls"]
         self.store_url: str = facts["store"]
         self.store_description: str = facts["store_description"]
-        self._out, self._err = out, err
+        self._files = (out, err)
+        self._said: tuple[str, str] | None = None
 
     @property
     def out(self) -> str:
         """What it said on standard output so far."""
-        return self._out.read_text()
+        return self.said()[0]
 
     @property
     def err(self) -> str:
         """What it said on standard error so far."""
-        return self._err.read_text()
+        return self.said()[1]
+
+    def said(self) -> tuple[str, str]:
+        """Both; after the end they are kept, because the files are not."""
+        out, err = self._files
+        return self._said or (out.read_text(), err.read_text())
 
     def client(self) -> Client:
         """A connection of its own to the public listener."""
@@ -231,10 +237,12 @@ def serving(
         with out.open("wb") as out_file, err.open("wb") as err_file:
             process = start_process(arguments, env=env, out=out_file, err=err_file, command=command)
         assert process.stdin is not None
+        server = None
         try:
             wait_until(lambda: ready.exists() or process.poll() is not None, "the server is ready")
             assert process.poll() is None, err.read_text()
-            yield Server(process, json.loads(ready.read_text()), out, err)
+            server = Server(process, json.loads(ready.read_text()), out, err)
+            yield server
         finally:
             process.stdin.close()
             try:
@@ -243,6 +251,8 @@ def serving(
                 process.kill()
                 process.wait()
                 raise
+            if server is not None:
+                server._said = server.said()
 
 
 # -- Requests -------------------------------------------------------------------------------
@@ -302,3 +312,22 @@ def get(client: Client, path: str, method: str = "GET") -> HttpAnswer:
     answer = client.exchange(method, path).answer
     assert isinstance(answer, HttpAnswer), answer
     return answer
+
+
+def in_flight(client: Client, own: OwnStore, request: Mapping[str, Any]) -> Flight:
+    """Send a request and wait until its step has come to the store, which holds it back."""
+    before = len(own.waiting_steps())
+    flight = client.prepare("POST", TOOL_PATH, json.dumps(request).encode(), JSON_HEADERS)
+    flight.release()
+    wait_until(lambda: len(own.waiting_steps()) > before, "the step is in the store")
+    return flight
+
+
+@contextmanager
+def held_back(own: OwnStore) -> Iterator[None]:
+    """While the store takes commands and does not execute what may write."""
+    own.admin.client_pause(60_000, all=False)
+    try:
+        yield
+    finally:
+        own.admin.client_unpause()
