@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,10 @@ class StoreError(Exception):
     """The store cannot be used; the message says what happened and what to do."""
 
 
+class ContainerError(StoreError):
+    """A Docker engine answers, and cannot run a store."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
     """A store that answers."""
@@ -57,15 +61,22 @@ def open_store(url: str | None) -> Iterator[Store]:
         version = wait_until_ready(url, CONNECT_SECONDS_MAX)
         yield Store(url=url, description=f"{version}, at the URL given")
         return
+    ways = _WAYS
     if container_engine_answers():
-        with _container() as store:
-            yield store
-        return
+        with ExitStack() as stack:
+            try:
+                store = stack.enter_context(_container())
+            except ContainerError as error:
+                # Behind a wall without a registry, say; the next way may still work.
+                ways += f"\n\n{error}"
+            else:
+                yield store
+                return
     for binary, origin in _binaries():
         with _child_process(binary, origin) as store:
             yield store
         return
-    raise StoreError(_WAYS)
+    raise StoreError(ways)
 
 
 def wait_until_ready(url: str, seconds_max: float) -> str:
@@ -154,12 +165,21 @@ def container_engine_answers() -> bool:
 
 @contextmanager
 def _container() -> Iterator[Store]:
+    from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
 
-    with DockerContainer(CONTAINER_IMAGE).with_exposed_ports(6379) as container:
-        host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
-        url = f"redis://{host}:{port}/0"
-        version = wait_until_ready(url, READY_SECONDS_MAX)
+    with ExitStack() as stack:
+        try:
+            container = stack.enter_context(
+                DockerContainer(CONTAINER_IMAGE).with_exposed_ports(6379)
+            )
+            host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+            url = f"redis://{host}:{port}/0"
+            version = wait_until_ready(url, READY_SECONDS_MAX)
+        except (DockerException, OSError, RuntimeError, StoreError) as error:
+            raise ContainerError(
+                f"The Docker engine that answers could not run {CONTAINER_IMAGE}: {error}"
+            ) from None
         yield Store(url=url, description=f"{version}, in a container of {CONTAINER_IMAGE}")
 
 
@@ -212,7 +232,9 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
         while not socket.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         try:
-            version = wait_until_ready(url, deadline - time.monotonic())
+            # Not worth waiting for where it ended by itself.
+            left_seconds = 0 if process.poll() is not None else deadline - time.monotonic()
+            version = wait_until_ready(url, left_seconds)
         except StoreError:
             log = folder / "store.log"
             said = log.read_text(errors="replace")[-2000:] if log.exists() else "(nothing)"
