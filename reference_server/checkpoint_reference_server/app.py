@@ -21,7 +21,7 @@ from checkpoint_reference_server.connection import (
     connect,
     unavailable_when_it_fails,
 )
-from checkpoint_reference_server.controls import Controls, create_controls_app
+from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.logs import configure
 from checkpoint_reference_server.tool import Answer, Tool
@@ -149,12 +149,13 @@ def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGI
     """Send what arrived on the controls' own listener to them, and nothing else.
 
     ``scope["server"]`` is the local address of the connection's socket, which no header of a
-    request can change.
+    request can change. Its host counts too: the kernel gives ports for each address, so a public
+    address may have the same one.
     """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         server: Any = scope.get("server")
-        on_controls = server is not None and server[1] == controls_port
+        on_controls = server is not None and tuple(server) == (CONTROLS_HOST, controls_port)
         await (controls if on_controls else public)(scope, receive, send)
 
     return dispatch

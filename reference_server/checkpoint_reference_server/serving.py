@@ -21,6 +21,7 @@ from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
+from checkpoint_reference_server.controls import CONTROLS_HOST
 from checkpoint_reference_server.store import (
     Store,
     StoreError,
@@ -29,7 +30,6 @@ from checkpoint_reference_server.store import (
     without_password,
 )
 
-LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 2048
 DRAIN_SECONDS_MAX: Final = 10
 """How long requests in flight may take to finish once the server was told to stop."""
@@ -87,7 +87,7 @@ def serve(options: Options) -> None:
         sockets = [listener]
         controls_port = None
         if options.test_controls:
-            sockets.append(stack.enter_context(_listen(LOOPBACK, 0)))
+            sockets.append(stack.enter_context(_listen(CONTROLS_HOST, 0)))
             controls_port = _port(sockets[-1])
         settings = Settings(
             store_url=store.url,
@@ -131,7 +131,7 @@ class _Addresses:
         self._ready_file = options.ready_file
         self._store = store
         self.url = f"http://{host}:{port}"
-        self.controls = None if controls_port is None else f"http://{LOOPBACK}:{controls_port}"
+        self.controls = None if controls_port is None else f"http://{CONTROLS_HOST}:{controls_port}"
 
     def tell(self) -> None:
         lines = [
