@@ -142,7 +142,9 @@ def _gone(_: Request, __: Exception) -> Response:
 
 
 def _internal_fault(_: Request, __: Exception) -> Response:
-    return PlainTextResponse("Internal fault\n", 500)  # the HTTP layer logs it
+    # The HTTP layer logs the fault and closes the connection, which a caller must be told: else
+    # it sends its next request there.
+    return PlainTextResponse("Internal fault\n", 500, {"Connection": "close"})
 
 
 def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGIApp:
