@@ -137,13 +137,22 @@ def test_a_lost_connection_is_not_repeated(own: OwnStore, client: Client) -> Non
     with held_back(own):
         flight = in_flight(client, own, request)
         (waiting,) = own.waiting_steps()
+        before = _connection_number(own)
         own.admin.client_kill_filter(_id=waiting["id"])
         is_unavailable(flight.land().answer)
+        # To send it again the server would have had to connect again.
+        assert _connection_number(own) == before + 1
         assert own.waiting_steps() == []
     assert own.steps() == steps
     # It was not applied, and nobody applied it since.
     assert told(client, status(request))["code"] == "CHECKPOINT_NOT_FOUND"
     assert told(client, request)["acquired"] is True
+
+
+def _connection_number(own: OwnStore) -> int:
+    """The store numbers its connections; this is the number of one made now."""
+    with redis.Redis.from_url(own.url) as one:
+        return int(one.client_id())
 
 
 def test_what_was_held_back_for_a_moment_is_answered(own: OwnStore, client: Client) -> None:
