@@ -21,7 +21,7 @@ from checkpoint_reference_server.connection import (
     connect,
     unavailable_when_it_fails,
 )
-from checkpoint_reference_server.controls import Controls, create_controls_app
+from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.logs import configure
 from checkpoint_reference_server.tool import Answer, Tool
@@ -60,9 +60,9 @@ def create_app(settings: Settings) -> ASGIApp:
         started = time.perf_counter()
         body = await _read(request)
         headers = request.headers
-        answer = await tool.answer(
-            body, headers.get("content-type"), headers.get("content-encoding")
-        )
+        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
+        codings = ", ".join(headers.getlist("content-encoding")) or None
+        answer = await tool.answer(body, headers.get("content-type"), codings)
         log.info(
             "request",
             action=answer.action,
@@ -142,19 +142,22 @@ def _gone(_: Request, __: Exception) -> Response:
 
 
 def _internal_fault(_: Request, __: Exception) -> Response:
-    return PlainTextResponse("Internal fault\n", 500)  # the HTTP layer logs it
+    # The HTTP layer logs the fault and closes the connection, which a caller must be told: else
+    # it sends its next request there.
+    return PlainTextResponse("Internal fault\n", 500, {"Connection": "close"})
 
 
 def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGIApp:
     """Send what arrived on the controls' own listener to them, and nothing else.
 
     ``scope["server"]`` is the local address of the connection's socket, which no header of a
-    request can change.
+    request can change. Its host counts too: the kernel gives ports for each address, so a public
+    address may have the same one.
     """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         server: Any = scope.get("server")
-        on_controls = server is not None and server[1] == controls_port
+        on_controls = server is not None and tuple(server) == (CONTROLS_HOST, controls_port)
         await (controls if on_controls else public)(scope, receive, send)
 
     return dispatch

@@ -109,7 +109,8 @@ def serve(
     try:
         from checkpoint_reference_server import serving
     except ModuleNotFoundError as error:
-        raise _UnusableError(_EXTRA_MISSING.format(name=error.name)) from None
+        name = str(error.name).partition(".")[0]
+        raise _UnusableError(_EXTRA_MISSING.format(name=name)) from None
     try:
         serving.serve(
             serving.Options(

@@ -11,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
@@ -26,6 +27,7 @@ CONNECTIONS_MAX: Final = 128
 _UNAVAILABLE: Final = (
     ClusterDownError,
     MasterDownError,
+    NoScriptError,  # flushed again between the load and the call
     OutOfMemoryError,
     ReadOnlyError,
     TryAgainError,

@@ -4,7 +4,7 @@ Their state lies in this one process, which is why one worker serves while they 
 pause is the operator's own switch, in the store.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +20,9 @@ from checkpoint_reference_server.switch import FLAG_KEY, Switch
 
 CONTROLLED_SLACK_MS: Final = 3600 * 1000
 """WC-CTL-6: how much later native expiry may be under a controlled clock."""
+CONTROLS_HOST: Final = "127.0.0.1"
+"""Where the controls listen, and nowhere else."""
+_KEYS_AT_ONCE: Final = 500
 LATEST_NOW_MS: Final = 253_402_300_799_999 - 3600 * 1000
 """The clock stays where WC-TIME-5 can still write every deadline: in the years to 9999."""
 
@@ -112,10 +115,11 @@ def create_controls_app(controls: Controls, store: redis.Redis, switch: Switch) 
 
     async def clock(body: _Clock) -> dict[str, Any]:
         freeze = None if isinstance(body.freeze, msgspec.UnsetType) else body.freeze
+        store_now_ms = await store_ms()
         was_controlled = controls.clock != ""
-        now_ms = controls.set_clock(await store_ms(), body.advance_ms, freeze)
-        if controls.clock and not was_controlled:
-            await _keep_for_longer(store)
+        now_ms = controls.set_clock(store_now_ms, body.advance_ms, freeze)
+        if (controls.clock != "") is not was_controlled:
+            await _expire_by(controls, store, store_now_ms)
         return {"now": timestamp(now_ms)}
 
     async def set_paused(paused: bool) -> None:
@@ -135,8 +139,11 @@ def create_controls_app(controls: Controls, store: redis.Redis, switch: Switch) 
         return {"available": body.available}
 
     async def reset(_: _Reset) -> dict[str, Any]:
+        was_controlled = controls.clock != ""
         controls.reset()
         await set_paused(False)
+        if was_controlled:
+            await _expire_by(controls, store, await store_ms())
         return {}
 
     return Starlette(
@@ -167,18 +174,45 @@ def _taking(
     return handle
 
 
-async def _keep_for_longer(store: redis.Redis) -> None:
-    """Let no record vanish natively under a clock that from now on is not the store's.
+async def _expire_by(controls: Controls, store: redis.Redis, store_ms: int) -> None:
+    """Give every record the native expiry that it needs under a clock that was taken or given back.
 
-    Records made from now on get the slack from their script. One that was made before, with a
-    second to live, would be gone after that second although the frozen clock says it exists.
+    Records made from now on get it from their script. One that was made before the clock was
+    frozen, with a second to live, would be gone after that second although the frozen clock says
+    that it exists; and one that was made under a controlled clock would lie there for an hour
+    more than WC-PRIV-3 allows once the clock is the store's again.
     """
     keys = [key async for key in store.scan_iter(match=f"{KEY_PREFIX}{{*", count=1000)]
-    async with store.pipeline(transaction=False) as pipeline:
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
+        while not await _expire_some(controls, store, store_ms, some):
+            pass  # a request changed one of them meanwhile
+
+
+async def _expire_some(
+    controls: Controls, store: redis.Redis, store_ms: int, keys: Sequence[str]
+) -> bool:
+    """Do so for these, or for none of them where one changed between the reading and the writing.
+
+    Unwatched, an expired record might be replaced in between, and the new one would get the old
+    one's deadline.
+    """
+    async with store.pipeline() as writing, store.pipeline(transaction=False) as reading:
+        await writing.watch(*keys)
         for key in keys:
-            pipeline.pexpiretime(key)
-        ends_ms = await pipeline.execute()
-        for key, end_ms in zip(keys, ends_ms, strict=True):
-            if end_ms > 0:  # negative: already gone, or without expiry
-                pipeline.pexpireat(key, end_ms + CONTROLLED_SLACK_MS)
-        await pipeline.execute()
+            reading.hmget(key, ["state_end", "changed"])
+        read = await reading.execute()
+        writing.multi()  # type: ignore[no-untyped-call]  # not annotated there
+        for key, (state_end, changed) in zip(keys, read, strict=True):
+            if state_end is None:
+                continue  # gone meanwhile
+            at_ms = int(state_end)
+            if controls.clock:
+                left_ms = at_ms - max(controls.now_ms(store_ms), int(changed))
+                at_ms = store_ms + max(0, left_ms) + CONTROLLED_SLACK_MS
+            writing.pexpireat(key, at_ms)
+        try:
+            await writing.execute()
+        except redis.WatchError:
+            return False
+    return True

@@ -78,8 +78,12 @@ def validate(request: object) -> JsonObject:
     if not isinstance(action, str) or action not in _VALIDATORS:
         raise InvalidInputError(f"`action` must be one of: {_ACTIONS}.")
     schema, validator = _VALIDATORS[action]
-    if not validator.is_valid(request):
-        raise InvalidInputError(_explain(schema, validator, request))
+    try:
+        wrong = None if validator.is_valid(request) else _explain(schema, validator, request)
+    except ValueError:  # the validator gives up on nesting that the parser still takes
+        wrong = "No member has an object or an array as its value."
+    if wrong is not None:
+        raise InvalidInputError(wrong)
     for member, value in request.items():
         if isinstance(value, float):
             request[member] = int(value)  # 120.0, an integer by the schema (WC-IN-2)

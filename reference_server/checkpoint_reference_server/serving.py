@@ -1,24 +1,35 @@
 """Runs the server: sockets, store, processes, and the lines that say where everything is."""
 
 import json
+import multiprocessing
 import os
+import signal
 import socket
-import sys
 import threading
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
-from checkpoint_reference_server.store import Store, StoreError, open_store, refuse_if_it_evicts
+from checkpoint_reference_server.controls import CONTROLS_HOST
+from checkpoint_reference_server.store import (
+    Store,
+    StoreError,
+    open_store,
+    refuse_if_it_evicts,
+    without_password,
+)
 
-LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 2048
 DRAIN_SECONDS_MAX: Final = 10
 """How long requests in flight may take to finish once the server was told to stop."""
@@ -31,15 +42,15 @@ class ServeError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What ``workflow-checkpoint serve`` was told."""
+    """What ``workflow-checkpoint serve`` was told. Its text has neither the key nor the URL."""
 
     host: str
     port: int
     """0 for any free one."""
-    valkey_url: str | None
+    valkey_url: str | None = field(repr=False)
     workers: int
     test_controls: bool
-    hmac_key: bytes
+    hmac_key: bytes = field(repr=False)
     log_level: str
     ready_file: Path | None
     """Where to write, once requests are answered, the addresses as one JSON object."""
@@ -51,9 +62,22 @@ def serve(options: Options) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), then drain.
 
     Raises:
-        ServeError: the port is taken, the store is away or set to evict.
+        ServeError: the port is taken, the store is away or set to evict, or the ready file
+            cannot be written.
+        KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
+    server: _Server | None = None
+
+    def terminate(_: int, __: FrameType | None) -> None:
+        # The HTTP layer drains on the signal and then raises it again; by default that would
+        # end this process before the store that it started is closed.
+        if server is None or not server.should_exit:
+            raise SystemExit(0)  # not serving yet
+
+    signal.signal(signal.SIGTERM, terminate)
     with ExitStack() as stack:
+        if options.ready_file is not None:
+            _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
         try:
             store = stack.enter_context(open_store(options.valkey_url))
@@ -63,7 +87,7 @@ def serve(options: Options) -> None:
         sockets = [listener]
         controls_port = None
         if options.test_controls:
-            sockets.append(stack.enter_context(_listen(LOOPBACK, 0)))
+            sockets.append(stack.enter_context(_listen(CONTROLS_HOST, 0)))
             controls_port = _port(sockets[-1])
         settings = Settings(
             store_url=store.url,
@@ -72,7 +96,7 @@ def serve(options: Options) -> None:
             log_level=options.log_level,
         )
         config = uvicorn.Config(
-            partial(create_app, settings),
+            partial(_create_worker, settings),
             factory=True,
             workers=options.workers,
             access_log=False,
@@ -89,7 +113,10 @@ def serve(options: Options) -> None:
             _stop_with_input()
         if options.workers > 1:
             addresses.tell()  # connections wait in the listener until a process takes them
-            Multiprocess(config, sockets).run()
+            workers = _Workers(config, sockets)
+            workers.run()
+            if workers.interrupted:
+                raise KeyboardInterrupt
         else:
             server.run(sockets=sockets)
 
@@ -104,13 +131,13 @@ class _Addresses:
         self._ready_file = options.ready_file
         self._store = store
         self.url = f"http://{host}:{port}"
-        self.controls = None if controls_port is None else f"http://{LOOPBACK}:{controls_port}"
+        self.controls = None if controls_port is None else f"http://{CONTROLS_HOST}:{controls_port}"
 
     def tell(self) -> None:
         lines = [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {self.url}{TOOL_PATH}",
-            f"  store     {self._store.url}  ({self._store.description})",
+            f"  store     {without_password(self._store.url)}  ({self._store.description})",
         ]
         if self.controls is not None:
             lines.append(f"  controls  {self.controls}  (for tests alone: they set its clock)")
@@ -123,7 +150,7 @@ class _Addresses:
                 "store_description": self._store.description,
             }
             # Renamed into place, so that whoever waits for the file never reads half of it.
-            partial_file = self._ready_file.with_suffix(".partial")
+            partial_file = _partial(self._ready_file)
             partial_file.write_text(json.dumps(facts), encoding="utf-8")
             partial_file.replace(self._ready_file)
 
@@ -137,6 +164,74 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._addresses.tell()
+
+
+class _Workers(Multiprocess):
+    """The processes that serve. Ctrl-C reaches this one alone, which then stops them.
+
+    Reaching a worker that is still importing, it would print where the import was interrupted.
+    """
+
+    interrupted = False
+
+    def init_processes(self) -> None:
+        with _interrupts_held_back():
+            super().init_processes()
+
+    def restart_all(self) -> None:
+        with _interrupts_held_back():
+            super().restart_all()
+
+    def keep_subprocess_alive(self) -> None:
+        with _interrupts_held_back():
+            super().keep_subprocess_alive()
+
+    def terminate_all(self) -> None:
+        # Else whoever connects while the workers drain would wait for nobody.
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
+    def handle_int(self) -> None:
+        self.interrupted = True
+        super().handle_int()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let a process that is started here never see SIGINT, and this one see it afterwards."""
+    resource_tracker.ensure_running()  # it lets SIGINT through again where it starts by itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _create_worker(settings: Settings) -> ASGIApp:
+    """The application of one process, which does not outlive the process that started it.
+
+    That one holds the store's life line too: killed, it would leave workers behind that keep
+    the port and can answer nothing.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        _stop_after(parent.join)
+    return create_app(settings)
+
+
+def _prepare(ready_file: Path) -> None:
+    """Remove what an earlier server wrote, and find out now whether a new one can be written."""
+    try:
+        ready_file.unlink(missing_ok=True)
+        _partial(ready_file).touch()
+        _partial(ready_file).unlink()
+    except OSError as error:
+        raise ServeError(f"cannot write the ready file {ready_file}: {error.strerror}") from None
+
+
+def _partial(ready_file: Path) -> Path:
+    return ready_file.with_name(f"{ready_file.name}.partial")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -159,11 +254,21 @@ def _port(listener: socket.socket) -> int:
 
 def _stop_with_input() -> None:
     """Stop as on SIGTERM when standard input ends."""
-    import signal
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not through sys.stdin: a thread that waits inside its buffer makes the interpreter
+        # abort when it shuts down for another reason.
+        while os.read(0, 4096):
             pass
+
+    _stop_after(wait)
+
+
+def _stop_after(wait: Callable[[], None]) -> None:
+    """Stop this process as on SIGTERM once something has been waited for."""
+
+    def run() -> None:
+        wait()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,10 @@ class StoreError(Exception):
     """The store cannot be used; the message says what happened and what to do."""
 
 
+class ContainerError(StoreError):
+    """A Docker engine answers, and cannot run a store."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
     """A store that answers."""
@@ -57,15 +61,22 @@ def open_store(url: str | None) -> Iterator[Store]:
         version = wait_until_ready(url, CONNECT_SECONDS_MAX)
         yield Store(url=url, description=f"{version}, at the URL given")
         return
+    ways = _WAYS
     if container_engine_answers():
-        with _container() as store:
-            yield store
-        return
+        with ExitStack() as stack:
+            try:
+                store = stack.enter_context(_container())
+            except ContainerError as error:
+                # Behind a wall without a registry, say; the next way may still work.
+                ways += f"\n\n{error}"
+            else:
+                yield store
+                return
     for binary, origin in _binaries():
         with _child_process(binary, origin) as store:
             yield store
         return
-    raise StoreError(_WAYS)
+    raise StoreError(ways)
 
 
 def wait_until_ready(url: str, seconds_max: float) -> str:
@@ -81,15 +92,20 @@ def wait_until_ready(url: str, seconds_max: float) -> str:
         client = redis.Redis.from_url(
             url, decode_responses=True, socket_timeout=seconds_max, socket_connect_timeout=1.0
         )
-    except ValueError as error:
+    except ValueError:  # its message may quote a part of the password
         raise StoreError(
-            f"{_without_password(url)!r} is no store's URL ({error}); "
-            "it looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
+            f"{without_password(url)!r} is no store's URL; "
+            "one looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
         ) from None
     with client:
         while True:
             try:
                 info = client.info("server")
+            except redis.AuthenticationError:
+                raise StoreError(
+                    f"the Valkey at {without_password(url)} wants another password. "
+                    "It is given in the URL: redis://:PASSWORD@HOST:PORT/0"
+                ) from None
             except redis.ConnectionError as error:
                 # Refused or not there yet; a store that was just started needs a moment.
                 if time.monotonic() >= deadline:
@@ -149,12 +165,21 @@ def container_engine_answers() -> bool:
 
 @contextmanager
 def _container() -> Iterator[Store]:
+    from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
 
-    with DockerContainer(CONTAINER_IMAGE).with_exposed_ports(6379) as container:
-        host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
-        url = f"redis://{host}:{port}/0"
-        version = wait_until_ready(url, READY_SECONDS_MAX)
+    with ExitStack() as stack:
+        try:
+            container = stack.enter_context(
+                DockerContainer(CONTAINER_IMAGE).with_exposed_ports(6379)
+            )
+            host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+            url = f"redis://{host}:{port}/0"
+            version = wait_until_ready(url, READY_SECONDS_MAX)
+        except (DockerException, OSError, RuntimeError, StoreError) as error:
+            raise ContainerError(
+                f"The Docker engine that answers could not run {CONTAINER_IMAGE}: {error}"
+            ) from None
         yield Store(url=url, description=f"{version}, in a container of {CONTAINER_IMAGE}")
 
 
@@ -207,7 +232,9 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
         while not socket.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         try:
-            version = wait_until_ready(url, deadline - time.monotonic())
+            # Not worth waiting for where it ended by itself.
+            left_seconds = 0 if process.poll() is not None else deadline - time.monotonic()
+            version = wait_until_ready(url, left_seconds)
         except StoreError:
             log = folder / "store.log"
             said = log.read_text(errors="replace")[-2000:] if log.exists() else "(nothing)"
@@ -222,11 +249,12 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
 
 def _not_answering(url: str, error: Exception) -> str:
     return (
-        f"no Valkey answers at {_without_password(url)} ({type(error).__name__}). "
+        f"no Valkey answers at {without_password(url)} ({type(error).__name__}). "
         "Is it running, and is the URL right?"
     )
 
 
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
+def without_password(url: str) -> str:
+    """A store's URL as it may be shown: a password may stand before the host or in the query."""
+    scheme, separator, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

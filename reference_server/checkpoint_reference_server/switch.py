@@ -29,6 +29,7 @@ class Switch:
         self._monotonic_seconds = monotonic_seconds
         self._paused = False
         self._read_at_seconds = float("-inf")
+        self._forgotten = 0
 
     async def paused(self) -> bool:
         """Whether an operator paused the tool (WC-ERR-7).
@@ -37,13 +38,19 @@ class Switch:
         """
         now = self._monotonic_seconds()
         if now - self._read_at_seconds >= FLAG_AGE_SECONDS_MAX:
-            self._paused = bool(await self._store.exists(FLAG_KEY))
-            self._read_at_seconds = now
+            forgotten = self._forgotten
+            paused = bool(await self._store.exists(FLAG_KEY))
+            # An answer that was on its way while the flag was set tells of before: it is good for
+            # the request that asked, which came before too, and for no other.
+            if forgotten == self._forgotten and now >= self._read_at_seconds:
+                self._paused, self._read_at_seconds = paused, now
+            return paused
         return self._paused
 
     def forget(self) -> None:
         """Read the flag again before the next decision."""
         self._read_at_seconds = float("-inf")
+        self._forgotten += 1
 
 
 def set_paused(client: "redis.Redis", *, paused: bool) -> None:
