@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoint_conformance.reproduction import script
+from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Run
 from checkpoint_conformance.tally import Failure
-from checkpoint_conformance.verdict import Judged, RuleStatus, Verdict
+from checkpoint_conformance.verdict import Judged, RuleStatus, Status, Verdict
 from checkpoint_model import CONTRACT_VERSION
 
 FORMAT: Final = 1
@@ -73,12 +74,15 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 
 def error_document(message: str, **facts: object) -> dict[str, Any]:
-    """The report of a run that could not be made."""
+    """The report of a run that could not be made: every rule is listed, none was run."""
     return {
         "format": FORMAT,
         "verdict": str(Verdict.ERROR),
         "line": f"ERROR: {message}",
-        "rules": {},
+        "rules": {
+            rule.id: _rule(RuleStatus(rule=rule, status=Status.NOT_RUN, hits=0, reason=message))
+            for rule in rules().values()
+        },
         "failures": [],
         "versions": versions(),
         **facts,

@@ -62,7 +62,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="default",
-            stateful_examples=1000,
+            stateful_examples=1200,
             stateful_steps=40,
             race_rounds=10,
             contenders=100,
@@ -70,7 +70,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="thorough",
-            stateful_examples=10000,
+            stateful_examples=12000,
             stateful_steps=50,
             race_rounds=50,
             contenders=100,

@@ -164,7 +164,10 @@ def test_a_target_that_is_none_is_explained(talk: Talk, said: str, tmp_path: Pat
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
-    assert report_in(tmp_path)["verdict"] == "error"
+    report = report_in(tmp_path)
+    assert report["verdict"] == "error"
+    assert {rule["status"] for rule in report["rules"].values()} == {"not-run"}
+    assert list(report["rules"]) == list(rules())
 
 
 def test_nobody_there_is_explained() -> None:
