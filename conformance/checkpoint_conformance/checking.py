@@ -15,9 +15,11 @@ from checkpoint_conformance import report, terminal
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.launch import LaunchError, reference_server
 from checkpoint_conformance.preflight import UnreachableError, preflight
+from checkpoint_conformance.processes import running
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.shortening import shorten_failures
+from checkpoint_conformance.targets import Description, TargetError
 from checkpoint_conformance.verdict import (
     EXIT_CODES,
     EXIT_HARNESS_FAULT,
@@ -26,11 +28,11 @@ from checkpoint_conformance.verdict import (
     judge,
 )
 
-_UNREACHABLE = (LaunchError, UnreachableError)
+_UNREACHABLE = (LaunchError, TargetError, UnreachableError)
 
 
 def check_target(
-    target: Target | None,
+    description: Description | None,
     *,
     profile: str,
     seed: int | None,
@@ -48,9 +50,11 @@ def check_target(
         seed = secrets.randbits(32)
     try:
         with ExitStack() as stack:
-            if target is None:
+            if description is None:
                 with console.status("Starting Valkey and the reference server"):
                     target = stack.enter_context(reference_server())
+            else:
+                target = stack.enter_context(running(description, report_folder))
             preflight(target)
             if report_folder is not None:
                 # Written first and replaced at the end: whoever reads it after a run that was

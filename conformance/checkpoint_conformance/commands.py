@@ -1,37 +1,22 @@
-"""``workflow-checkpoint check``.
+"""``workflow-checkpoint check``, ``doctor``, ``replay``, ``rules`` and ``explain``.
 
-Loaded for ``--help`` too, so nothing heavy is imported before the command runs.
+Loaded for ``--help`` too, so nothing heavy is imported before a command runs.
 """
 
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import click
 
-if TYPE_CHECKING:
-    from checkpoint_conformance.run import Target
+from checkpoint_conformance.target_options import describe, target_options
 
-SEED_MAX = 2**32 - 1
+SEED_MAX: Final = 2**32 - 1
+_NO_TARGET: Final = "Which server? Give --url or --target."
 
 
 @click.command()
-@click.option(
-    "--url",
-    metavar="BASE",
-    help="Root of the server to check, such as http://127.0.0.1:8080; without it the reference "
-    "server is started and checked.",
-)
-@click.option("--controls", metavar="URL", help="Base of its test controls (section 14).")
-@click.option("--store", metavar="URL", help="The Valkey behind it, to see what is stored.")
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="'NAME: VALUE'",
-    help="A header to send with every request; may be given again.",
-)
+@target_options
 @click.option(
     "--profile",
     type=click.Choice(["quick", "default", "thorough"]),
@@ -47,48 +32,30 @@ SEED_MAX = 2**32 - 1
     "report_folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write report.json there, and a curl script for each failure.",
-)
-@click.option(
-    "--timeout",
-    "seconds_max",
-    type=click.FloatRange(0.1, 60),
-    default=10,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long one answer may take before it counts as lost.",
+    help="Write the report there, and for each failure a curl script and a vector.",
 )
 @click.option(
     "--require-all", is_flag=True, help="Count rules that need more access as a gap (exit 3)."
 )
 def check(
-    url: str | None,
-    controls: str | None,
-    store: str | None,
-    headers: tuple[str, ...],
-    profile: str,
-    seed: int | None,
-    report_folder: Path | None,
-    seconds_max: float,
-    require_all: bool,
+    profile: str, seed: int | None, report_folder: Path | None, require_all: bool, **target: Any
 ) -> None:
     """Check an implementation against the formal model, rule by rule.
+
+    Without --url or --target the reference server is started, on a Valkey of
+    its own, and checked.
 
     \b
     Exit status: 0 it conforms; 1 it does not; 2 it could not be reached, or the
     options are wrong; 3 too little could be exercised to say; 4 the harness
     itself failed.
     """
-    if url is None and (controls or store or headers):
-        raise click.UsageError(
-            "--controls, --store and --header describe a target: give --url too."
-        )
+    description = describe(**target)
     from checkpoint_conformance.checking import check_target
 
-    target = None if url is None else _target(url, controls, store, headers, seconds_max)
     sys.exit(
         check_target(
-            target,
+            description,
             profile=profile,
             seed=seed,
             report_folder=report_folder,
@@ -97,35 +64,55 @@ def check(
     )
 
 
-def _target(
-    url: str,
-    controls: str | None,
-    store: str | None,
-    headers: tuple[str, ...],
-    seconds_max: float,
-) -> "Target":
-    from checkpoint_conformance.client import Address, UrlError
-    from checkpoint_conformance.run import Target
+@click.command()
+@target_options
+def doctor(**target: Any) -> None:
+    """Look at a target before it is checked, and explain what is found.
 
-    named = {}
-    for header in headers:
-        name, colon, value = header.partition(":")
-        # By RFC 9110: a token, and visible characters of ASCII.
-        if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip()):
-            raise click.BadParameter(f"{header!r} is not 'NAME: VALUE'", param_hint="--header")
-        if not re.fullmatch(r"[\x20-\x7e\t]*", value.strip()):
-            raise click.BadParameter(
-                f"the value of {name.strip()} has characters that no header may have",
-                param_hint="--header",
-            )
-        named[name.strip().lower()] = value.strip()
+    Is it reached, is it a Workflow Checkpoint and of which version, how does its
+    clock stand to ours, do its controls work, is the store the one behind it?
+    """
+    description = describe(**target)
+    if description is None:
+        raise click.UsageError(_NO_TARGET)
+    from checkpoint_conformance.doctor import examine
+
+    sys.exit(examine(description))
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@target_options
+def replay(file: Path, **target: Any) -> None:
+    """Send the vectors of a file to a target, such as those of an earlier failure.
+
+    Times are the controls' business: a vector in which time passes needs them.
+    Exit status as for `check`.
+    """
+    description = describe(**target)
+    if description is None:
+        raise click.UsageError(_NO_TARGET)
+    from checkpoint_conformance.replaying import replay_file
+
+    sys.exit(replay_file(file, description))
+
+
+@click.command()
+@click.option("--section", type=int, help="Of one section of the contract alone.")
+def rules(section: int | None) -> None:
+    """List every rule of the contract, and what testing it takes."""
+    from checkpoint_conformance.explaining import show_rules
+
+    show_rules(section)
+
+
+@click.command()
+@click.argument("rule")
+def explain(rule: str) -> None:
+    """Explain one rule: its text, how it is tested, what breaks it, how to see it."""
+    from checkpoint_conformance.explaining import UnknownRuleError, explain_rule
+
     try:
-        return Target(
-            address=Address.parse(url),
-            controls=None if controls is None else Address.parse(controls),
-            store_url=store,
-            headers=named,
-            seconds_max=seconds_max,
-        )
-    except UrlError as error:
+        explain_rule(rule.upper())
+    except UnknownRuleError as error:
         raise click.UsageError(str(error)) from None

@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 from checkpoint_conformance.answers import Fault, json_object
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, HttpAnswer, Lost
 from checkpoint_conformance.clock import FrozenClock
-from checkpoint_conformance.session import LostError, as_sent
+from checkpoint_conformance.session import LostError, as_sent, fresh_identity
 from checkpoint_conformance.tally import Failure, Sent, Tally
 from checkpoint_model import format_timestamp, parse_timestamp
 
@@ -110,7 +110,12 @@ class Controls:
         )
         raise ControlError(
             Failure(
-                check="controls", fault=fault, sequence=(sent,), expected=None, got=sent.members
+                check="controls",
+                fault=fault,
+                sequence=(sent,),
+                expected=None,
+                got=sent.members,
+                identity=fresh_identity(),
             )
         )
 

@@ -12,6 +12,8 @@ from checkpoint_conformance.reproduction import script
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Run
 from checkpoint_conformance.tally import Failure
+from checkpoint_conformance.vectors import Vector, write_vectors
+from checkpoint_conformance.vectors.making import make_vector
 from checkpoint_conformance.verdict import Judged, RuleStatus, Status, Verdict
 from checkpoint_model import CONTRACT_VERSION
 
@@ -113,12 +115,23 @@ def write(folder: Path, report: Mapping[str, Any], outcome: Outcome | None = Non
         for failure in outcome.run.tally.failures.values():
             name = f"{failure.rule}.sh"
             files[name] = script(failure.sequence, target.address, target.controls)
+            vector = vector_of(failure)
+            if vector is not None:
+                name = f"{failure.rule}.vectors.jsonl"
+                files[name] = write_vectors([vector], contract=CONTRACT_VERSION)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (folder / name).write_text(content, encoding="utf-8")
     except OSError as error:
         raise FolderError(f"cannot write the report to {folder}: {error.strerror}") from None
+
+
+def vector_of(failure: Failure) -> Vector | None:
+    """The failure as a vector that `replay` sends again; None where it was more than requests."""
+    if not failure.moves or isinstance(failure.moves[-1], int):
+        return None
+    return make_vector(failure.moves, failure.identity)
 
 
 def _rule(status: RuleStatus) -> dict[str, Any]:

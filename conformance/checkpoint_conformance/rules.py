@@ -39,6 +39,8 @@ class Rule:
     access: Access
     floor: int | None
     """How often a run must exercise it before it counts as passed; None: no check yet."""
+    breaks: str
+    """What usually breaks it, in our words; empty where nothing is known."""
 
 
 @cache
@@ -58,6 +60,7 @@ def rules() -> Mapping[str, Rule]:
                 rule_class=RuleClass(entry["class"]),
                 access=Access(entry["access"]),
                 floor=entry.get("floor"),
+                breaks=entry.get("breaks", ""),
             )
             for rule_id, entry in entries.items()
         }

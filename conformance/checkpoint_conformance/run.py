@@ -4,13 +4,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Final, ParamSpec, Protocol
 
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.session import LostError, Session, ViolationError
 from checkpoint_conformance.tally import Sent, Tally
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedFailure:
+    """A rule that is known to be broken (D10)."""
+
+    rule: str
+    reason: str
+    issue: str = ""
+    """URL of where it is dealt with; empty where there is none."""
+    expires: date | None = None
+    """The last day on which the failure is expected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +39,12 @@ class Target:
     """How long one exchange may take."""
     description: str = ""
     """One line for people."""
+    name: str = ""
+    version: str = ""
+    homepage: str = ""
+    classes: frozenset[RuleClass] = frozenset({RuleClass.CORE, RuleClass.CONTROLS})
+    """The conformance classes that are claimed; controls count only where they are given."""
+    expected_failures: tuple[ExpectedFailure, ...] = ()
 
     def client(self) -> Client:
         """A connection to the tool."""

@@ -323,6 +323,7 @@ class Session:
             sequence=tuple(self.sequence),
             expected=expected,
             got=self.sequence[-1].members if self.sequence else None,
+            identity=self.identity,
             moves=None if self.moves is None else tuple(self.moves),
         )
 

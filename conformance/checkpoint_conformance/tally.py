@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from checkpoint_conformance.answers import Fault
-from checkpoint_model import Request
+from checkpoint_model import Identity, Request
 from checkpoint_model.wire import FLAGS
 
 
@@ -44,6 +44,8 @@ class Failure:
     """The answer to the last request, where it was JSON."""
     expected: dict[str, Any] | None
     """What the model says that the answer must have."""
+    identity: Identity
+    """The workflow that the sequence is about."""
     moves: tuple[Move, ...] | None = None
     """The sequence as requests to send again; None where it was more than that."""
 

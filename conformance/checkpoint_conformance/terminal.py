@@ -26,6 +26,7 @@ from checkpoint_conformance.verdict import RuleStatus, Status, Verdict
 _COLOURS = {
     Status.PASSED: "green",
     Status.FAILED: "bold red",
+    Status.EXPECTED_FAILURE: "magenta",
     Status.NOT_APPLICABLE: "dim",
     Status.NOT_RUN: "yellow",
     Status.INSPECTION: "dim",
@@ -93,7 +94,7 @@ def show(console: Console, outcome: Outcome) -> None:
     """The table of rules, every failure, and the verdict."""
     _show_rules(console, outcome)
     for failure in outcome.run.tally.failures.values():
-        _show_failure(console, failure, outcome.run.target)
+        show_failure(console, failure, outcome.run.target)
     _show_verdict(console, outcome)
 
 
@@ -120,12 +121,15 @@ def _first_words(status: RuleStatus) -> str:
     return textwrap.shorten(status.rule.text, 70, placeholder=" …")
 
 
-def _show_failure(console: Console, failure: Failure, target: Target) -> None:
+def show_failure(console: Console, failure: Failure, target: Target) -> None:
+    """A broken rule with its text, what was expected and got, and the sequence."""
     fault = failure.fault
     console.print()
     console.rule(f"[bold red]{failure.rule} is broken", align="left", style="red")
     for rule_id in fault.rules:
-        text = textwrap.fill(rules()[rule_id].text, console.width - len(rule_id) - 2)
+        text = textwrap.fill(
+            rules()[rule_id].text, console.width - len(rule_id) - 2, break_on_hyphens=False
+        )
         indented = textwrap.indent(text, " " * (len(rule_id) + 2)).lstrip()
         console.print(f"[bold]{rule_id}[/]  {escape(indented)}", highlight=False)
     console.print()
@@ -176,6 +180,8 @@ def _json(value: Any) -> str:
 def _show_verdict(console: Console, outcome: Outcome) -> None:
     run, judged = outcome.run, outcome.judged
     console.print()
+    for why in judged.stale:
+        console.print(f"[bold red]Not as expected:[/] {escape(why)}", highlight=False)
     heading = "Beside that" if judged.verdict is Verdict.FAIL else "Incomplete"
     for gap in judged.gaps:
         console.print(f"[yellow]{heading}:[/] {escape(gap)}", highlight=False)

@@ -1,12 +1,13 @@
 """From hits and failures to the status of every rule, and from those to one verdict (D5)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final
 
 from checkpoint_conformance.rules import Access, Rule, RuleClass, rules
-from checkpoint_conformance.run import Target
+from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_conformance.tally import Tally
 
 LOST_SHARE_MAX: Final = 0.01
@@ -18,6 +19,7 @@ class Status(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
+    EXPECTED_FAILURE = "expected-failure"
     NOT_APPLICABLE = "not-applicable"
     NOT_RUN = "not-run"
     INSPECTION = "inspection"
@@ -64,18 +66,24 @@ class Judged:
     rules: Mapping[str, RuleStatus]
     gaps: tuple[str, ...]
     """Why the run is incomplete, where it is."""
+    stale: tuple[str, ...] = ()
+    """Expected failures that make the run fail: they did not fail, or have expired."""
 
 
 def claimed_classes(target: Target) -> frozenset[RuleClass]:
     """The conformance classes that a target is checked for."""
-    claimed = {RuleClass.CORE}
-    if target.controls is not None:
-        claimed.add(RuleClass.CONTROLS)
-    return frozenset(claimed)
+    if target.controls is None:
+        return target.classes - {RuleClass.CONTROLS}
+    return target.classes
 
 
 def judge(
-    tally: Tally, target: Target, *, require_all: bool = False, interrupted: str = ""
+    tally: Tally,
+    target: Target,
+    *,
+    require_all: bool = False,
+    interrupted: str = "",
+    day: date | None = None,
 ) -> Judged:
     """Judge a run.
 
@@ -84,14 +92,27 @@ def judge(
         target: what it had access to.
         require_all: whether rules that need more access make it incomplete.
         interrupted: why it ended early; empty when it did not.
+        day: by which expected failures expire; today if None.
     """
-    failed = {
-        rule_id: failure for failure in tally.failures.values() for rule_id in failure.fault.rules
-    }
+    expected = {entry.rule: entry for entry in target.expected_failures}
+    failed: set[str] = set()
+    excused: dict[str, str] = {}
+    for failure in tally.failures.values():
+        # A fault that is expected is expected whole: what it names beside its own rule follows.
+        entry = expected.get(failure.rule)
+        if entry is None:
+            failed.update(failure.fault.rules)
+        else:
+            excused |= dict.fromkeys(failure.fault.rules, _excuse(entry))
     statuses = {
-        rule.id: _status(rule, tally.hits[rule.id], rule.id in failed, target)
+        rule.id: _status(rule, tally.hits[rule.id], rule.id in failed, target, excused, failed)
         for rule in rules().values()
     }
+    stale = [
+        why
+        for entry in target.expected_failures
+        if (why := _stale(entry, statuses[entry.rule], day or today()))
+    ]
     gaps = list(tally.incomplete)
     if interrupted:
         gaps.insert(0, interrupted)
@@ -110,7 +131,7 @@ def judge(
         ]
         if beyond:
             gaps.append(f"{_count(len(beyond), 'rule')} not run, and --require-all is set")
-    if failed:
+    if failed or stale:
         verdict = Verdict.FAIL
     elif gaps:
         verdict = Verdict.INCOMPLETE
@@ -118,18 +139,46 @@ def judge(
         verdict = Verdict.PASS
     return Judged(
         verdict=verdict,
-        line=_line(verdict, statuses),
+        line=_line(verdict, statuses, stale),
         rules=statuses,
         gaps=tuple(gaps),
+        stale=tuple(stale),
     )
 
 
-def _status(rule: Rule, hits: int, failed: bool, target: Target) -> RuleStatus:
+def today() -> date:
+    """The day by which expected failures expire, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def _excuse(entry: ExpectedFailure) -> str:
+    return f"expected: {entry.reason}" + (f" ({entry.issue})" if entry.issue else "")
+
+
+def _stale(entry: ExpectedFailure, status: RuleStatus, day: date) -> str:
+    """Why an expected failure makes the run fail; empty where it does not."""
+    if entry.expires is not None and day > entry.expires:
+        return f"the expected failure of {entry.rule} was to be mended by {entry.expires}"
+    if status.status is Status.PASSED:
+        return f"{entry.rule} is expected to fail, and passed: remove the expectation"
+    return ""
+
+
+def _status(
+    rule: Rule,
+    hits: int,
+    failed: bool,
+    target: Target,
+    excused: Mapping[str, str],
+    broken: Collection[str],
+) -> RuleStatus:
     def status(kind: Status, reason: str = "", *, gap: bool = False) -> RuleStatus:
         return RuleStatus(rule=rule, status=kind, hits=hits, reason=reason, counts_as_gap=gap)
 
     if failed:
         return status(Status.FAILED)
+    if rule.id in excused:
+        return status(Status.EXPECTED_FAILURE, excused[rule.id])
     if rule.access is Access.INSPECTION:
         return status(Status.INSPECTION, "no test can tell")
     if rule.rule_class not in claimed_classes(target):
@@ -144,19 +193,27 @@ def _status(rule: Rule, hits: int, failed: bool, target: Target) -> RuleStatus:
         return status(Status.NOT_RUN, "needs --controls")
     if rule.access is Access.STORE and target.store_url is None:
         return status(Status.NOT_RUN, "needs --store")
+    if broken or excused:
+        cause = ", ".join(sorted({*broken, *excused})[:3])
+        why = f"could not run: the sequences that test it ended at what is broken ({cause})"
+        return status(Status.NOT_RUN, why)
     return status(Status.NOT_RUN, f"{hits} of at least {rule.floor} hits", gap=True)
 
 
-def _line(verdict: Verdict, statuses: Mapping[str, RuleStatus]) -> str:
+def _line(verdict: Verdict, statuses: Mapping[str, RuleStatus], stale: Sequence[str]) -> str:
     """One line that counts everything, so that no green hides what was not done."""
     by_status = {kind: [s for s in statuses.values() if s.status is kind] for kind in Status}
     parts = []
     if by_status[Status.FAILED]:
         parts.append(f"{_count(len(by_status[Status.FAILED]), 'rule')} broken")
+    if stale:
+        parts.append(f"{_count(len(stale), 'expected failure')} to be removed")
     parts.append(f"{len(by_status[Status.PASSED])} of {len(statuses)} rules passed")
+    if by_status[Status.EXPECTED_FAILURE]:
+        parts.append(f"{len(by_status[Status.EXPECTED_FAILURE])} failed as expected")
     not_run: dict[str, int] = {}
     for s in by_status[Status.NOT_RUN]:
-        reason = "exercised too little" if s.counts_as_gap else s.reason
+        reason = "exercised too little" if s.counts_as_gap else s.reason.partition(":")[0]
         not_run[reason] = not_run.get(reason, 0) + 1
     parts += [
         f"{number} {reason}" if reason == "exercised too little" else f"{number} not run ({reason})"

@@ -184,7 +184,7 @@ def test_nobody_there_is_explained() -> None:
     [
         (["--ulr", "x"], "No such option '--ulr'"),
         (["--url", "127.0.0.1:8080"], "is no base URL"),
-        (["--controls", "http://127.0.0.1:1"], "give --url too"),
+        (["--controls", "http://127.0.0.1:1"], "give --url or --target too"),
         (["--profile", "huge"], "'huge' is not one of"),
         (["--url", "http://127.0.0.1:1", "--header", "nothing"], "is not 'NAME: VALUE'"),
         (["--seed", "-1"], "is not in the range"),

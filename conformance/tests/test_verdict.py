@@ -1,13 +1,15 @@
 """The verdict is never vacuous, and the line counts what was not done."""
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.client import Address
 from checkpoint_conformance.rules import Access, RuleClass, rules
-from checkpoint_conformance.run import Target
+from checkpoint_conformance.run import ExpectedFailure, Target
+from checkpoint_conformance.session import fresh_identity
 from checkpoint_conformance.tally import Failure, Sent, Tally
 from checkpoint_conformance.verdict import EXIT_CODES, Status, Verdict, judge
 
@@ -31,7 +33,9 @@ def enough(target: Target) -> Tally:
 def failing(*rule_ids: str) -> Failure:
     """A failure of these rules."""
     fault = Fault(rules=rule_ids, what="w", expected="e", got="g")
-    return Failure(check="c", fault=fault, sequence=(), got=None, expected=None)
+    return Failure(
+        check="c", fault=fault, sequence=(), got=None, expected=None, identity=fresh_identity()
+    )
 
 
 @pytest.mark.parametrize("target", [BARE, FULL], ids=["bare", "full"])
@@ -134,3 +138,69 @@ def test_classes_that_are_not_claimed_do_not_apply() -> None:
         statuses = judge(enough(target), target).rules.values()
         of_controls = [s for s in statuses if s.rule.rule_class is RuleClass.CONTROLS]
         assert all((s.status is Status.PASSED) is applies for s in of_controls)
+
+
+def expecting(*entries: ExpectedFailure) -> Target:
+    """The full target with expected failures."""
+    return replace(FULL, expected_failures=entries)
+
+
+KNOWN = ExpectedFailure(rule="WC-CLAIM-4", reason="known", expires=date(2027, 1, 31))
+
+
+def test_an_expected_failure_passes_and_is_counted() -> None:
+    """With what else the same fault names."""
+    tally = enough(FULL)
+    tally.fail(failing("WC-CLAIM-4", "WC-TIME-3"))
+    judged = judge(tally, expecting(KNOWN), day=date(2027, 1, 31))
+    assert judged.verdict is Verdict.PASS
+    assert "2 failed as expected" in judged.line
+    assert judged.rules["WC-TIME-3"].status is Status.EXPECTED_FAILURE
+    assert judged.rules["WC-CLAIM-4"].reason == "expected: known"
+
+
+def test_another_failure_is_not_excused_by_it() -> None:
+    """Nor is the rule itself, where another fault names it."""
+    tally = enough(FULL)
+    tally.fail(failing("WC-CLAIM-4"))
+    tally.fail(failing("WC-CLAIM-8"))
+    judged = judge(tally, expecting(KNOWN), day=date(2027, 1, 1))
+    assert judged.verdict is Verdict.FAIL
+    assert judged.rules["WC-CLAIM-8"].status is Status.FAILED
+    assert judged.rules["WC-CLAIM-4"].status is Status.EXPECTED_FAILURE
+
+
+@pytest.mark.parametrize(
+    ("broken", "day", "why"),
+    [
+        (False, date(2027, 1, 1), "WC-CLAIM-4 is expected to fail, and passed"),
+        (True, date(2027, 2, 1), "the expected failure of WC-CLAIM-4 was to be mended by"),
+    ],
+)
+def test_an_expectation_that_no_longer_holds_fails(broken: bool, day: date, why: str) -> None:
+    """So a list of known failures can only shrink."""
+    tally = enough(FULL)
+    if broken:
+        tally.fail(failing("WC-CLAIM-4"))
+    judged = judge(tally, expecting(KNOWN), day=day)
+    assert judged.verdict is Verdict.FAIL
+    assert judged.stale[0].startswith(why)
+    assert "1 expected failure to be removed" in judged.line
+
+
+def test_what_could_not_run_because_of_a_failure_is_no_gap_of_its_own() -> None:
+    """One fault is not told as many."""
+    tally = enough(FULL)
+    tally.hits["WC-CLAIM-6"] = 0
+    tally.fail(failing("WC-CLAIM-8"))
+    judged = judge(tally, FULL)
+    assert judged.gaps == ()
+    assert judged.rules["WC-CLAIM-6"].reason.startswith("could not run")
+    assert "1 not run (could not run)" in judged.line
+
+
+def test_classes_that_are_claimed_without_a_check_are_not_run() -> None:
+    """Claiming more than the harness can test yet is no pass of it."""
+    target = replace(FULL, classes=frozenset(RuleClass))
+    judged = judge(enough(target), target)
+    assert judged.rules["WC-MCP-1"].reason == "no check yet"

@@ -9,16 +9,15 @@ vector is as short as can be, and there are no more of them than there is to sho
     python -m checkpoint_conformance.vectors.produce    writes the committed file anew
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from checkpoint_conformance.vectors import FILE_NAME, TIMES, Timed, Vector, write_vectors
+from checkpoint_conformance.vectors import FILE_NAME, Vector, write_vectors
+from checkpoint_conformance.vectors.making import make_vector
 from checkpoint_model import (
     CONTRACT_VERSION,
     SETTLED,
@@ -33,9 +32,6 @@ from checkpoint_model import (
     Success,
     Transition,
     answer,
-    format_request,
-    graph_rules,
-    parse_timestamp,
     step,
 )
 from checkpoint_model.exploration import NOW_MS, Advanced, Event, Sent, explore
@@ -50,8 +46,6 @@ IDENTITY: Final = Identity(
 """Whoever sends a vector puts a fresh ``workflow_key`` in."""
 FINGERPRINT: Final = "sha256:" + "c" * 64
 """Sent with every evidence once more, because most worlds have none."""
-START_MS: Final = NOW_MS
-"""What the times of a vector count from."""
 
 
 def produce() -> list[Vector]:
@@ -63,7 +57,7 @@ def produce() -> list[Vector]:
         if facets <= shown:
             continue
         shown |= facets
-        vector = _decide(way(), request)
+        vector = make_vector(_moves(way(), request), IDENTITY)
         vectors[vector.id] = vector
     return sorted(vectors.values(), key=_order)
 
@@ -119,69 +113,35 @@ def _last_generation() -> Iterator[_Pair]:
             ended = (*last, Sent(request=end))
             ways += [(last, end), (ended, claim), (ended, replace(claim, holder="bob"))]
         for way, request in ways:
-            _, record, now_ms = _walk(way)
-            yield partial(tuple, way), record, now_ms, request
+            record: Record | None = None
+            for event in way:
+                if isinstance(event, Sent):
+                    record = step(record, event.request, NOW_MS).record
+            yield partial(tuple, way), record, NOW_MS, request
 
 
-def _walk(way: Way) -> tuple[list[Timed], Record | None, int]:
-    """What is sent on the way, and the record and the time at its end."""
-    record: Record | None = None
-    now_ms = START_MS
-    given = []
+def _moves(way: Way, request: Request) -> list[Request | int]:
+    moves: list[Request | int] = []
     for event in way:
         if isinstance(event, Advanced):
-            now_ms += event.elapsed_ms
+            moves.append(event.elapsed_ms)
         elif isinstance(event, Sent):
-            given.append(Timed(at_ms=now_ms - START_MS, request=_on_the_wire(event.request)))
-            record = step(record, event.request, now_ms).record
-    return given, record, now_ms
+            moves.append(_long(event.request))
+    return [*moves, _long(request)]
 
 
-def _decide(way: Way, request: Request) -> Vector:
-    """Walk to where the request is sent, by the contract's own limits, and send it."""
-    given, record, now_ms = _walk(way)
-    done = step(record, request, now_ms)
-    told = answer(done, request)
-    members = {
-        name: _after_start(value) if name in TIMES else value
-        for name, value in told.items()
-        if name != "status"
-    }
-    rules = [done.rule]
-    if isinstance(request, Transition) and done.rule in ("WC-TRANS-7", "WC-TRANS-8"):
-        assert record is not None
-        rules += graph_rules(record.stage, request)
-    vector = Vector(
-        id="",
-        rules=tuple(rules),
-        given=tuple(given),
-        at_ms=now_ms - START_MS,
-        request=_on_the_wire(request),
-        http_status=told.get("status", 200),
-        members=members,
-    )
-    return replace(vector, id=_id(vector))
+def _long(request: Request) -> Request:
+    """The request, its short names made as long as the contract wants them."""
+    if request.holder is None:
+        return request
+    request = replace(request, holder=_padded("h_", request.holder))
+    if isinstance(request, Transition):
+        request = replace(request, observation_key=_padded("o_", request.observation_key))
+    return request
 
 
-def _id(vector: Vector) -> str:
-    """Of what is sent alone, so that adding a vector renames no other."""
-    sent = [[timed.at_ms, timed.request] for timed in vector.given]
-    sent.append([vector.at_ms, vector.request])
-    digest = sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
-    return f"{vector.rules[0]}-{digest[:8]}"
-
-
-def _after_start(text: str | None) -> int | None:
-    return None if text is None else parse_timestamp(text) - START_MS
-
-
-def _on_the_wire(request: Request) -> dict[str, Any]:
-    """The request's JSON, its short names made as long as the contract wants them."""
-    body = format_request(IDENTITY, request)
-    for member, prefix in (("holder", "h_"), ("observation_key", "o_")):
-        if member in body:
-            body[member] = (prefix + body[member] + "-" * 16)[:20]
-    return body
+def _padded(prefix: str, name: str) -> str:
+    return (prefix + name + "-" * 16)[:20]
 
 
 def _facets(record: Record | None, request: Request, now_ms: int, done: Step) -> Iterator[object]:

@@ -1,0 +1,67 @@
+"""Runs an implementation for as long as somebody holds this program's standard input open.
+
+Started by :mod:`checkpoint_conformance.processes` as a program of its own, so it imports nothing
+but the standard library. The implementation is started as the leader of a process group; when
+the input ends, because its holder closed it or was killed, the whole group is asked to stop, and
+killed when it does not.
+
+    python -I process_guardian.py STOP_SECONDS COMMAND [ARGUMENT ...]
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+POLL_SECONDS = 0.02
+
+
+def main(stop_seconds: float, command: list[str]) -> int:
+    """Start the command and wait for either end; its exit status."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - whoever wrote the target's description chose it
+            command, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return 127
+
+    def stop_at_end_of_input() -> None:
+        while os.read(0, 4096):
+            pass
+        _stop_group(process, stop_seconds)
+
+    threading.Thread(target=stop_at_end_of_input, daemon=True).start()
+    status = process.wait()
+    _stop_group(process, stop_seconds)  # children that the command left behind
+    return status
+
+
+def _stop_group(process: "subprocess.Popen[bytes]", stop_seconds: float) -> None:
+    deadline = time.monotonic() + stop_seconds
+    _signal(process.pid, signal.SIGTERM)
+    while _is_there(process) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    _signal(process.pid, signal.SIGKILL)
+
+
+def _is_there(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether any process of the group is left."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,159 @@
+"""``doctor``, ``replay``, ``rules`` and ``explain``."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from raw_server import answering, http, talking
+from wrong import Forward, Message, tampering, with_members
+
+from checkpoint_conformance.cli import main
+from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.rules import rules
+from checkpoint_conformance.run import Target
+from checkpoint_conformance.vectors import load_vectors, write_vectors
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """The reference server, with controls and store."""
+    with reference_server() as target:
+        yield target
+
+
+def run(*arguments: str) -> Result:
+    """A command, in this process."""
+    return CliRunner(env={"COLUMNS": "120"}).invoke(main, list(arguments))
+
+
+def whole(target: Target) -> list[str]:
+    """The options that describe it."""
+    assert target.controls is not None
+    assert target.store_url is not None
+    options = ["--url", target.address.url, "--controls", target.controls.url]
+    return [*options, "--store", target.store_url]
+
+
+def test_the_doctor_finds_nothing_wrong_with_the_reference_server(target: Target) -> None:
+    """All that is given is looked at."""
+    result = run("doctor", *whole(target))
+    assert result.exit_code == 0, result.output
+    assert "✗" not in result.output
+    for what in ("tool", "clock", "health", "controls", "store"):
+        assert f"✓ {what}" in result.output
+    assert "It can be checked." in result.output
+
+
+def test_the_doctor_says_what_is_not_given(target: Target) -> None:
+    """And that it can be checked all the same."""
+    result = run("doctor", "--url", target.address.url)
+    assert result.exit_code == 0
+    assert "· controls" in result.output
+    assert "· store" in result.output
+
+
+def test_the_doctor_finds_what_is_wrong(target: Target, valkey_url: str) -> None:
+    """Another store, another's controls, a clock of whole seconds, no checkpoint at all."""
+
+    def whole_seconds(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        told = json.loads(answer.body) if answer.body.startswith(b"{") else {}
+        if "observed_at" in told:
+            return with_members(answer, observed_at=told["observed_at"][:-4] + "000Z")
+        return answer
+
+    result = run("doctor", "--url", target.address.url, "--store", valkey_url)
+    assert result.exit_code == 2
+    assert "is it the one behind the server?" in result.output
+    with reference_server() as other:
+        assert other.controls is not None
+        result = run("doctor", "--url", target.address.url, "--controls", other.controls.url)
+    assert result.exit_code == 2
+    assert "the tool does not go by it" in " ".join(result.output.split())
+    with tampering(target.address, whole_seconds) as address:
+        result = run("doctor", "--url", address.url)
+    assert "stood still meanwhile" in result.output or "in steps of 1000 ms" in result.output
+    with talking(answering(http("200 OK", b"<p>hello", "text/html"))) as url:
+        result = run("doctor", "--url", url)
+    assert result.exit_code == 2
+    assert "not as a Workflow Checkpoint" in result.output
+
+
+def test_the_vectors_replay(target: Target, tmp_path: Path) -> None:
+    """All that come with the harness, from a file."""
+    file = tmp_path / "vectors.jsonl"
+    file.write_text(write_vectors(load_vectors()[:40], contract="1.1.0"))
+    result = run("replay", str(file), *whole(target))
+    assert result.exit_code == 0, result.output
+    assert "PASS: 40 vectors sent; 0 rules broken" in result.output
+
+
+def test_a_failure_s_vector_shows_it_again(target: Target, tmp_path: Path) -> None:
+    """What `check --report` left fails on the same server, and passes on the right one."""
+
+    def recovered_as_claimed(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        told = json.loads(answer.body) if answer.body.startswith(b"{") else {}
+        if told.get("recovered"):
+            return with_members(answer, stage="claimed", recovery_required=False)
+        return answer
+
+    with tampering(target.address, recovered_as_claimed) as address:
+        options = whole(replace(target, address=address))
+        checked = run("check", *options, "--profile", "quick", "--report", str(tmp_path))
+        assert checked.exit_code == 1, checked.output
+        file = tmp_path / "WC-CLAIM-8.vectors.jsonl"
+        result = run("replay", str(file), *options)
+    assert result.exit_code == 1
+    assert "WC-CLAIM-8 is broken" in result.output
+    assert run("replay", str(file), *whole(target)).exit_code == 0
+
+
+def test_what_cannot_be_replayed_is_said(target: Target, tmp_path: Path) -> None:
+    """No file, no vectors, time without controls, no target."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{}\n")
+    timed = tmp_path / "timed.jsonl"
+    timed.write_text(
+        write_vectors([v for v in load_vectors() if v.at_ms > 0][:1], contract="1.1.0")
+    )
+    url = ["--url", target.address.url]
+    for arguments, said in [
+        ([str(tmp_path / "none.jsonl"), *url], "No such file"),
+        ([str(bad), *url], "line 1"),
+        ([str(timed), *url], "give --controls too"),
+        ([str(timed)], "Give --url or --target"),
+    ]:
+        result = run("replay", *arguments)
+        assert result.exit_code == 2
+        assert said in result.output
+
+
+@pytest.mark.parametrize("rule_id", rules())
+def test_every_rule_is_explained(rule_id: str) -> None:
+    """Its text, how it is tested, and for a decision row how to see it."""
+    result = run("explain", rule_id)
+    assert result.exit_code == 0
+    said = " ".join(result.output.split())
+    assert " ".join(rules()[rule_id].text.split()) in said
+    assert "Tested" in said
+    if rule_id.split("-")[1] in ("CLAIM", "TRANS", "ABANDON", "STATUS", "GRAPH"):
+        assert "must be answered" in said
+
+
+def test_a_rule_that_there_is_not_is_said() -> None:
+    """With those that come near."""
+    result = run("explain", "WC-CLAIM-88")
+    assert result.exit_code == 2
+    assert "Did you mean WC-CLAIM-8" in result.output
+
+
+def test_all_rules_are_listed() -> None:
+    """One line each; or those of one section."""
+    assert sum(line.startswith("WC-") for line in run("rules").output.splitlines()) == 92
+    of_clock = run("rules", "--section", "5").output.splitlines()
+    assert [line.split()[0] for line in of_clock[1:]] == [f"WC-TIME-{n}" for n in range(1, 7)]
