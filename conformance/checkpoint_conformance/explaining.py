@@ -65,9 +65,7 @@ def explain_rule(rule_id: str) -> None:
         raise UnknownRuleError(f"The contract has no rule {rule_id}.{hint}")
     console = Console()
     console.print(f"[bold]{rule.id}[/]  section {rule.section}, class {rule.rule_class}\n")
-    console.print(
-        textwrap.indent(textwrap.fill(rule.text, 78), "  "), markup=False, highlight=False
-    )
+    _paragraph(console, rule.text)
     console.print(f"\n[bold]Tested[/] {_HOW[rule.access]}", highlight=False)
     if rule.floor is None:
         if rule.access is not Access.INSPECTION:
@@ -77,9 +75,7 @@ def explain_rule(rule_id: str) -> None:
         console.print(f"  It counts as passed once it was exercised {times} and held.")
     if rule.breaks:
         console.print("\n[bold]What usually breaks it[/]")
-        console.print(
-            textwrap.indent(textwrap.fill(rule.breaks, 78), "  "), markup=False, highlight=False
-        )
+        _paragraph(console, rule.breaks)
     vector = _vector_of(rule_id)
     if vector is not None:
         _show_vector(console, vector)
@@ -87,7 +83,7 @@ def explain_rule(rule_id: str) -> None:
 
 def _paragraph(console: Console, text: str) -> None:
     filled = textwrap.indent(textwrap.fill(text, 78, break_on_hyphens=False), "  ")
-    console.print(filled, markup=False, highlight=False)
+    console.print(filled, markup=False, highlight=False, soft_wrap=True)
 
 
 def _vector_of(rule_id: str) -> Vector | None:
