@@ -63,6 +63,8 @@ class Profile:
     name: str
     stateful_examples: int
     stateful_steps: int
+    fuzz_examples: int
+    """Of each action, valid and invalid apart."""
     race_rounds: int
     contenders: int
     seconds_max: float
@@ -74,8 +76,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
     for profile in (
         Profile(
             name="quick",
-            stateful_examples=150,
+            stateful_examples=100,
             stateful_steps=30,
+            fuzz_examples=8,
             race_rounds=2,
             contenders=100,
             seconds_max=60,
@@ -84,6 +87,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             name="default",
             stateful_examples=1200,
             stateful_steps=40,
+            fuzz_examples=60,
             race_rounds=10,
             contenders=100,
             seconds_max=300,
@@ -92,6 +96,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             name="thorough",
             stateful_examples=12000,
             stateful_steps=50,
+            fuzz_examples=600,
             race_rounds=50,
             contenders=100,
             seconds_max=3000,

@@ -19,6 +19,7 @@ from checkpoint_conformance.checks import (
     controls,
     deadlines,
     example,
+    fuzzing,
     http,
     inputs,
     races,
@@ -64,6 +65,7 @@ ALL: list[PlayedCheck] = [
     example.examples,
     example.examples_at_their_time,
     inputs.input_checks,
+    fuzzing.fuzz,
     http.http_checks,
     walk.walk_frozen,
     vectors.vectors,
@@ -393,6 +395,17 @@ def _swapped_answers() -> Tamper:
     return tamper
 
 
+def _drop_extra(message: Message, forward: Forward) -> HttpAnswer:
+    known = {"action", "namespace", "workflow_key", "holder", "claim_ttl_seconds", "generation"}
+    known |= {"state_ttl_seconds", "retry_failed", "to_stage", "observation_key"}
+    known |= {"evidence_type", "evidence_fingerprint"}
+    sent = message.json
+    if not sent or sent.keys() <= known:
+        return forward(message)
+    kept = {name: value for name, value in sent.items() if name in known}
+    return forward(replace(message, body=json.dumps(kept).encode()))
+
+
 def _no_hash(message: Message, forward: Forward) -> HttpAnswer:
     answer = forward(message)
     if answer.status == 200 and on_tool(message):
@@ -483,6 +496,8 @@ TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ),
     ("UTF-16", _utf16, example.examples, "WC-HTTP-1"),
     ("empty recovery", _empty_recovery, http.names_in_full, "WC-ERR-1"),
+    ("takes 17 for 16", accepting(generation=16), fuzzing.fuzz, "WC-IN-1"),
+    ("ignores members by fuzz", _drop_extra, fuzzing.fuzz, "WC-IN-1"),
     ("no hash", _no_hash, example.examples, "WC-VIEW-1"),
     ("the end of time", _the_end_of_time, example.examples, "WC-TIME-1"),
 ]

@@ -4,6 +4,7 @@ from checkpoint_conformance.checks import (
     controls,
     deadlines,
     example,
+    fuzzing,
     http,
     inputs,
     races,
@@ -17,6 +18,7 @@ from checkpoint_conformance.run import Check
 CHECKS: tuple[Check, ...] = (
     *example.CHECKS,
     *inputs.CHECKS,
+    *fuzzing.CHECKS,
     *http.CHECKS,
     *walk.CHECKS,
     *vectors.CHECKS,
