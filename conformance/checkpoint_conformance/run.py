@@ -94,7 +94,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="thorough",
-            stateful_examples=12000,
+            stateful_examples=10000,
             stateful_steps=50,
             fuzz_examples=600,
             race_rounds=50,

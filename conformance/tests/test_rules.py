@@ -63,3 +63,8 @@ def test_every_rule_that_a_check_names_exists() -> None:
         for rule_id in re.findall(r"WC-[A-Z]+-\d+", path.read_text(encoding="utf-8"))
     }
     assert named - set(rules()) == set()
+
+
+def test_every_rule_with_a_check_tells_what_usually_breaks_it() -> None:
+    """`explain` has something to say to whoever meets it broken."""
+    assert [rule.id for rule in rules().values() if rule.floor and not rule.breaks] == []

@@ -23,6 +23,7 @@ from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, TOOL_PATH
 
 if TYPE_CHECKING:
     import jsonschema_rs
+    from hypothesis.strategies import SearchStrategy
     from schemathesis import GenerationMode
     from schemathesis.schemas import BaseSchema
 
@@ -98,7 +99,8 @@ def _drawn(run: Run, operation: Any, mode: "GenerationMode") -> None:
         except TargetGoneError as error:
             stopped.append(error)
 
-    drawn = seed(run.seed)(given(operation.as_strategy(generation_mode=mode))(send))
+    strategy: SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
+    drawn: Callable[[], None] = seed(run.seed)(given(strategy)(send))
     draw(lambda settings: _play(settings, drawn), examples=run.profile.fuzz_examples)
     for why in stopped:
         raise why
