@@ -37,6 +37,8 @@ _VERDICT_COLOURS = {
     Verdict.INCOMPLETE: "bold yellow",
     Verdict.ERROR: "bold red",
 }
+TOO_MANY_FAILURES = 20
+"""So many rules broken at once have one cause, as a rule."""
 SEQUENCE_LINES_MAX = 40
 """A longer sequence is cut in the terminal; the report has it whole."""
 
@@ -93,7 +95,14 @@ class LiveProgress:
 def show(console: Console, outcome: Outcome) -> None:
     """The table of rules, every failure, and the verdict."""
     _show_rules(console, outcome)
-    for failure in outcome.run.tally.failures.values():
+    failures = outcome.run.tally.failures
+    if len(failures) >= TOO_MANY_FAILURES:
+        console.print(
+            f"\n{len(failures)} rules are broken at once. That is seldom so many faults: look at the "
+            "first ones below, and at what this server and the one that you mean have in common.",
+            highlight=False,
+        )
+    for failure in failures.values():
         show_failure(console, failure, outcome.run.target)
     _show_verdict(console, outcome)
 
@@ -137,6 +146,9 @@ def show_failure(console: Console, failure: Failure, target: Target) -> None:
     console.print(f"  expected  [green]{escape(fault.expected)}[/]", highlight=False)
     console.print(f"  got       [red]{escape(fault.got)}[/]", highlight=False)
     _show_members(console, failure)
+    usual = rules()[failure.rule].breaks
+    if usual:
+        console.print(f"  [dim]usual cause[/] {escape(usual)}", highlight=False)
     lines = commands(failure.sequence, target.address, target.controls)
     number = len(failure.sequence)
     console.print(
