@@ -98,8 +98,8 @@ def show(console: Console, outcome: Outcome) -> None:
     failures = outcome.run.tally.failures
     if len(failures) >= TOO_MANY_FAILURES:
         console.print(
-            f"\n{len(failures)} rules are broken at once. That is seldom so many faults: look at the "
-            "first ones below, and at what this server and the one that you mean have in common.",
+            f"\n{len(failures)} rules are broken at once. That is seldom so many faults: look at "
+            "the first ones below, and whether this is the server that you mean.",
             highlight=False,
         )
     for failure in failures.values():
