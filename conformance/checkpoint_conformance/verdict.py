@@ -18,6 +18,7 @@ class Status(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
+    EXPECTED_FAILURE = "expected-failure"
     NOT_APPLICABLE = "not-applicable"
     NOT_RUN = "not-run"
     INSPECTION = "inspection"
