@@ -8,14 +8,19 @@ import traceback
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from checkpoint_conformance import report, terminal
+from checkpoint_conformance import github, report, terminal
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.launch import LaunchError, reference_server
+from checkpoint_conformance.plain import plain
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
+from checkpoint_conformance.renderings import FORMATS, write_all
+from checkpoint_conformance.renderings.terminal import show
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.shortening import shorten_failures
@@ -44,40 +49,53 @@ def check_target(
 
     Tells the terminal everything, and ``report_folder`` too where one is given.
     """
-    console = console or Console()
-    errors = Console(stderr=True)
     if seed is None:
         seed = secrets.randbits(32)
+    with github.as_plain_text():
+        status, found = _checked(
+            description, profile, seed, report_folder, require_all, console or Console()
+        )
+    github.tell(found)
+    return status
+
+
+def _checked(
+    description: Description | None,
+    profile: str,
+    seed: int,
+    folder: Path | None,
+    require_all: bool,
+    console: Console,
+) -> tuple[int, dict[str, Any]]:
+    """The exit status, and the report."""
+    errors = Console(stderr=True)
     try:
         with ExitStack() as stack:
             if description is None:
                 with console.status("Starting Valkey and the reference server"):
                     target = stack.enter_context(reference_server())
             else:
-                target = stack.enter_context(running(description, report_folder))
+                target = stack.enter_context(running(description, folder))
             preflight(target)
-            if report_folder is not None:
-                # Written first and replaced at the end: whoever reads it after a run that was
-                # killed learns that it says nothing.
-                unfinished = report.unfinished_document("the run has not ended", seed=seed)
-                report.write(report_folder, unfinished)
+            # Written first and replaced at the end: whoever reads it after a run that was
+            # killed learns that it says nothing.
+            _write(folder, report.unfinished_document("the run has not ended", seed=seed))
             outcome = _go_through(target, profile, seed, require_all, console)
+            found = report.document(outcome)
             # Before anything is printed: whoever reads the output may stop reading it.
-            if report_folder is not None:
-                report.write(report_folder, report.document(outcome), outcome)
+            _write(folder, found)
     except report.FolderError as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
-        return EXIT_UNREACHABLE
+        return EXIT_UNREACHABLE, report.error_document(str(error), seed=seed)
     except _UNREACHABLE as error:
-        errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
-        _write_error(report_folder, str(error), seed)
-        return EXIT_UNREACHABLE
+        told = plain(error, lines=True)
+        errors.print(f"Error: {told}", markup=False, highlight=False, soft_wrap=True)
+        return EXIT_UNREACHABLE, _write_error(folder, told, seed)
     except KeyboardInterrupt:
         errors.print("Interrupted before the first check.")
-        if report_folder is not None:
-            why = "interrupted before the first check"
-            report.write(report_folder, report.unfinished_document(why, seed=seed))
-        return EXIT_CODES[Verdict.INCOMPLETE]
+        found = report.unfinished_document("interrupted before the first check", seed=seed)
+        _write(folder, found)
+        return EXIT_CODES[Verdict.INCOMPLETE], found
     except Exception:
         errors.print(
             "This is a fault of the harness, not of the target. Please report it, with this:",
@@ -85,16 +103,17 @@ def check_target(
         )
         errors.print(traceback.format_exc(), markup=False, highlight=False)
         errors.print(f"(--seed {seed})", highlight=False)
-        _write_error(report_folder, "a fault of the harness", seed, traceback.format_exc())
-        return EXIT_HARNESS_FAULT
+        found = _write_error(folder, "a fault of the harness", seed, traceback.format_exc())
+        return EXIT_HARNESS_FAULT, found
     try:
-        terminal.show(console, outcome)
-        if report_folder is not None:
-            console.print(f"[dim]Report: {report_folder / report.FILE_NAME}[/]", highlight=False)
+        show(console, found)
+        if folder is not None:
+            page = escape(str(folder / FORMATS["html"].file_name))
+            console.print(f"[dim]Report: {page}[/]", highlight=False, soft_wrap=True)
     except BrokenPipeError:
         # `… | head`: the verdict is known, and the interpreter must not say otherwise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_CODES[outcome.judged.verdict]
+    return EXIT_CODES[outcome.judged.verdict], found
 
 
 def _go_through(
@@ -112,7 +131,7 @@ def _go_through(
                 if check.applies_to(target):
                     run.check_name = check.name
                     progress.check(check.title)
-                    with run.guarded():
+                    with run.timed(check.title), run.guarded():
                         check.run(run)
             if run.tally.failures:
                 progress.check("Shortening what failed")
@@ -132,10 +151,19 @@ def _go_through(
     )
 
 
-def _write_error(folder: Path | None, message: str, seed: int, details: str = "") -> None:
-    if folder is None:
-        return
+def _write(folder: Path | None, found: dict[str, Any]) -> None:
+    """The report and whatever is rendered from it, so that none of an earlier run is left."""
+    if folder is not None:
+        report.write(folder, found)
+        write_all(folder, found)
+
+
+def _write_error(folder: Path | None, message: str, seed: int, details: str = "") -> dict[str, Any]:
+    found = report.error_document(message, seed=seed, details=details)
     try:
-        report.write(folder, report.error_document(message, seed=seed, details=details))
+        _write(folder, found)
     except report.FolderError as error:
         sys.stderr.write(f"{error}\n")
+    except Exception:  # the fault may be a renderer's own; report.json was written before it
+        sys.stderr.write(traceback.format_exc())
+    return found

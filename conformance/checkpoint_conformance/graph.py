@@ -7,10 +7,21 @@ sentences about claims below, are written here.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import log10
 from types import MappingProxyType
 from typing import Final
 
-from checkpoint_model import MOVES, SETTLED, EvidenceType, Stage
+from checkpoint_model import (
+    MOVES,
+    SETTLED,
+    Claim,
+    EvidenceType,
+    Record,
+    Request,
+    Stage,
+    Step,
+    Transition,
+)
 
 FIRST_CLAIM: Final = "claim, generation 1"
 """WC-CLAIM-1."""
@@ -48,6 +59,45 @@ def arrows() -> tuple[Arrow, ...]:
     return (*moves, retry, *take_overs)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One way into a stage as finely as it can be told: a move with one evidence type, a claim."""
+
+    source: Stage | None
+    """None for the first claim."""
+    target: Stage
+    evidence: EvidenceType | None = None
+    """None where the move takes none, and for claims."""
+    is_claim: bool = False
+
+
+def cells() -> tuple[Cell, ...]:
+    """Every cell of the graph: the first claim, each move with each evidence, the later claims."""
+    found = [Cell(source=None, target=Stage.CLAIMED, is_claim=True)]
+    for arrow in arrows():
+        kinds = [None] if arrow.is_claim else _kinds(MOVES[arrow.source][arrow.target])
+        found += (
+            Cell(source=arrow.source, target=arrow.target, evidence=kind, is_claim=arrow.is_claim)
+            for kind in kinds
+        )
+    return tuple(found)
+
+
+def cell_of(before: Record | None, request: Request, decided: Step) -> Cell | None:
+    """The cell that a decision goes through; None where it leaves stage and generation."""
+    if decided.record is None or decided.record is before:
+        return None
+    if isinstance(request, Claim):
+        first = decided.record.generation == 1
+        source = None if first or before is None else before.stage
+        return Cell(source=source, target=decided.record.stage, is_claim=True)
+    if isinstance(request, Transition) and before is not None:
+        return Cell(
+            source=before.stage, target=decided.record.stage, evidence=request.evidence_type
+        )
+    return None
+
+
 def mermaid() -> str:
     """A Mermaid state diagram, as GitHub and many editors draw it."""
     lines = ["stateDiagram-v2", "    direction LR", f"    [*] --> {Stage.CLAIMED}: {FIRST_CLAIM}"]
@@ -75,7 +125,11 @@ def dot() -> str:
 
 
 def _evidence(kinds: frozenset[EvidenceType]) -> tuple[str, ...]:
-    return tuple(str(kind) for kind in EvidenceType if kind in kinds) or (NO_EVIDENCE,)
+    return tuple(str(kind or NO_EVIDENCE) for kind in _kinds(kinds))
+
+
+def _kinds(kinds: frozenset[EvidenceType]) -> Sequence[EvidenceType | None]:
+    return [kind for kind in EvidenceType if kind in kinds] or [None]
 
 
 def _sentence(arrow: Arrow) -> str:
@@ -174,36 +228,70 @@ _STYLE: Final = """
 """
 
 
-def svg() -> str:
+_COVERAGE_STYLE: Final = """
+    svg { --wrong: #c0271d; }
+    @media (prefers-color-scheme: dark) { svg { --wrong: #ff8a80; } }
+    .untried { opacity: 0.5; stroke-dasharray: 2 5; }
+    .word.untried { opacity: 0.75; }
+    .wrong { stroke: var(--wrong); stroke-width: 2.4; }
+    .word.wrong, .wrong-tip { stroke: none; fill: var(--wrong); }
+    .times { font-weight: 600; fill: var(--ink); }
+    .wrong .times, .word.wrong .times { fill: var(--wrong); }
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Covered:
+    """How often a cell was gone through: with a right answer, and with a wrong one."""
+
+    held: int = 0
+    broken: int = 0
+
+
+def svg(coverage: Mapping[Cell, Covered] | None = None) -> str:
     """A drawing of its own, light or dark as the reader's page is.
+
+    Args:
+        coverage: what a run did, to be drawn on it: a count at each cell, arrows the thicker the
+            more often they were gone, faint where never, red where an answer was wrong.
 
     Raises:
         KeyError: the graph has a move for which no place on the page was chosen.
     """
-    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
+    height = _HEIGHT if coverage is None else _HEIGHT + _LINE
+    size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
+    drawn = _Drawn(coverage)
+    title = "" if coverage is None else ", with how often a run went through each move"
+    style = _STYLE if coverage is None else _STYLE + _COVERAGE_STYLE.removeprefix("\n")
+    tips = ("tip", "claim-tip") if coverage is None else ("tip", "claim-tip", "wrong-tip")
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title what">',
-        '  <title id="title">The stages of a workflow checkpoint</title>',
+        f'  <title id="title">The stages of a workflow checkpoint{title}</title>',
         f'  <desc id="what">{escape(_in_words())}</desc>',
-        f"  <style>{_STYLE}  </style>",
+        f"  <style>{style}  </style>",
         "  <defs>",
-        *(_tip(name) for name in ("tip", "claim-tip")),
+        *(_tip(name) for name in tips),
         "  </defs>",
-        f'  <rect class="paper" width="{_WIDTH}" height="{_HEIGHT}" rx="12"/>',
+        f'  <rect class="paper" width="{_WIDTH}" height="{height}" rx="12"/>',
         '  <circle class="claim-tip" cx="26" cy="330" r="7"/>',
-        *_arrow(
+        *drawn.arrow(
             _Route(path="M 33 330 H 112", label=(68, 320)),
             tuple(FIRST_CLAIM.split(" ", 1)),
-            is_claim=True,
+            [cell for cell in cells() if cell.source is None],
         ),
     ]
     for arrow in arrows():
         routes = _CLAIM_ROUTES if arrow.is_claim else _MOVE_ROUTES
         route = routes[arrow.source, arrow.target]
-        parts += _arrow(route, arrow.label, is_claim=arrow.is_claim)
+        way = (arrow.source, arrow.target, arrow.is_claim)
+        parts += drawn.arrow(
+            route,
+            arrow.label,
+            [cell for cell in cells() if (cell.source, cell.target, cell.is_claim) == way],
+        )
     for stage in Stage:
         parts += _box(stage)
-    parts += _legend()
+    parts += _legend(height - 24)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -220,16 +308,60 @@ def _tip(name: str) -> str:
     )
 
 
-def _arrow(route: _Route, label: Sequence[str], *, is_claim: bool) -> Iterator[str]:
-    dashed, tip, word = (" dashed", "claim-tip", "word claim") if is_claim else ("", "tip", "word")
-    yield f'  <path class="arrow{dashed}" marker-end="url(#{tip})" d="{route.path}"/>'
-    x, y = route.label
-    first = y + _LINE - 4 if route.hangs else y - _LINE * (len(label) - 1)
-    for number, text in enumerate(label):
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Draws arrows, with what a run did on them where that is given."""
+
+    coverage: Mapping[Cell, Covered] | None
+
+    def arrow(self, route: _Route, label: Sequence[str], ways: Sequence[Cell]) -> Iterator[str]:
+        """An arrow and its words: a word for each cell, or several for one claim."""
+        is_claim = ways[0].is_claim
+        dashed, tip = (" dashed", "claim-tip") if is_claim else ("", "tip")
+        gone = [self._gone(cell) for cell in ways]
+        held, broken = sum(g.held for g in gone), sum(g.broken for g in gone)
+        state, width = self._state(Covered(held=held, broken=broken)), ""
+        if self.coverage is not None and held:
+            # A stroke is the thicker by a factor of ten: a run goes some ways once, some a
+            # thousand times.
+            width = f' style="stroke-width: {1.6 + 0.3 * log10(held):.2f}"'
+        tip = "wrong-tip" if broken else tip
         yield (
-            f'  <text class="{word}" text-anchor="{route.anchor}" x="{x}" '
-            f'y="{first + number * _LINE}">{escape(text)}</text>'
+            f'  <path class="arrow{dashed}{state}"{width} marker-end="url(#{tip})" '
+            f'd="{route.path}"/>'
         )
+        lines = [
+            # A claim is one cell, whatever lines its label has, and its count stands below them.
+            (escape(text), "") if is_claim else (escape(text), self._times(gone[number]))
+            for number, text in enumerate(label)
+        ]
+        if is_claim and self.coverage is not None:
+            lines.append(("", self._times(gone[0]).replace("> ", ">")))
+        x, y = route.label
+        first = y + _LINE - 4 if route.hangs else y - _LINE * (len(lines) - 1)
+        for number, (text, times) in enumerate(lines):
+            state = self._state(gone[0] if is_claim else gone[number])
+            yield (
+                f'  <text class="word{" claim" if is_claim else ""}{state}" '
+                f'text-anchor="{route.anchor}" x="{x}" '
+                f'y="{first + number * _LINE}">{text}{times}</text>'
+            )
+
+    def _gone(self, cell: Cell) -> Covered:
+        return (self.coverage or {}).get(cell, Covered())
+
+    def _state(self, gone: Covered) -> str:
+        if self.coverage is None:
+            return ""
+        if gone.broken:
+            return " wrong"
+        return "" if gone.held else " untried"
+
+    def _times(self, gone: Covered) -> str:
+        if self.coverage is None:
+            return ""
+        wrong = f", {gone.broken:,} wrong" if gone.broken else ""
+        return f'<tspan class="times"> &#215;{gone.held:,}{wrong}</tspan>'
 
 
 def _box(stage: Stage) -> Iterator[str]:
@@ -247,8 +379,7 @@ def _box(stage: Stage) -> Iterator[str]:
     yield f'  <text class="name" text-anchor="middle" x="{x}" y="{y + 6}">{stage}</text>'
 
 
-def _legend() -> Iterator[str]:
-    y = _HEIGHT - 24
+def _legend(y: int) -> Iterator[str]:
     yield f'  <path class="arrow" marker-end="url(#tip)" d="M 40 {y} H 84"/>'
     yield (
         f'  <text class="word" x="104" y="{y + 4}">transition by the holder of the active claim, '

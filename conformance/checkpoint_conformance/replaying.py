@@ -6,16 +6,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from checkpoint_conformance import terminal
+from checkpoint_conformance import report, terminal
 from checkpoint_conformance.checks.vectors import send_vector
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
+from checkpoint_conformance.renderings.terminal import show_failure
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.targets import Description, TargetError
 from checkpoint_conformance.vectors import Vector, VectorError, read_vectors
-from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
+from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict, judge
 
 
 def replay_file(file: Path, description: Description) -> int:
@@ -42,8 +43,11 @@ def replay_file(file: Path, description: Description) -> int:
     except (VectorError, TargetError, LaunchError, UnreachableError, TargetGoneError) as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_UNREACHABLE
-    for failure in run.tally.failures.values():
-        terminal.show_failure(console, failure, target)
+    told = report.document(
+        report.Outcome(run=run, judged=judge(run.tally, target), started_at="", seconds=0)
+    )
+    for failure in told["failures"]:
+        show_failure(console, failure, told)
     for why in run.tally.incomplete:
         console.print(f"[yellow]Incomplete:[/] {escape(why)}", highlight=False)
     verdict = Verdict.PASS

@@ -6,15 +6,18 @@ import shlex
 from collections.abc import Sequence
 
 from checkpoint_conformance.client import Address
-from checkpoint_conformance.tally import Sent
+from checkpoint_conformance.plain import plain
+from checkpoint_conformance.tally import ANSWER_MAX, Sent
 
 KEY_VARIABLE = "KEY"
+HEAD = ("#!/bin/sh", "# Sends the sequence again and prints each answer.")
+"""The first lines of every script, by which one is known."""
 _MARK = "\x00KEY\x00"
 
 
 def script(sequence: Sequence[Sent], base: Address, controls: Address | None) -> str:
     """A POSIX shell script that sends the sequence again, on a workflow that nobody has used."""
-    lines = ["#!/bin/sh", "# Sends the sequence again and prints each answer."]
+    lines = [*HEAD]
     lines += commands(sequence, base, controls)
     return "\n".join(lines) + "\n"
 
@@ -34,7 +37,8 @@ def commands(sequence: Sequence[Sent], base: Address, controls: Address | None) 
     if key is not None:
         lines.append(f'{KEY_VARIABLE}="w_$(od -An -N16 -tx1 /dev/urandom | tr -d " \\n")"')
     for number, sent in enumerate(sequence, start=1):
-        lines.append(f"# {number}: {sent.answered}")
+        # One line: whatever stood on a second one, the shell would run.
+        lines.append(f"# {number}: {plain(sent.answered, ANSWER_MAX)}")
         lines.append(_command(sent, key))
     if on_controls:
         lines += [

@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Final
 
 
 class RuleClass(StrEnum):
@@ -25,6 +26,25 @@ class Access(StrEnum):
     STORE = "store"
     FAULTS = "faults"
     INSPECTION = "inspection"
+
+
+SECTIONS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        3: "Requests",
+        4: "Identity and digests",
+        5: "Time",
+        6: "Decisions",
+        7: "The result",
+        8: "Errors",
+        9: "Idempotency and concurrency",
+        10: "Privacy and retention",
+        11: "HTTP binding",
+        12: "MCP binding",
+        13: "Published descriptions",
+        14: "Test controls",
+    }
+)
+"""The titles of the contract's sections that have rules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

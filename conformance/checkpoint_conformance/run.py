@@ -12,7 +12,7 @@ from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.session import LostError, Session, ViolationError
-from checkpoint_conformance.tally import Sent, Tally
+from checkpoint_conformance.tally import Sent, Tally, Timing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +191,21 @@ class Run:
         finally:
             self.clock = RunningClock()
             self.controls.reset()
+
+    @contextmanager
+    def timed(self, title: str) -> Iterator[None]:
+        """Note what the check at hand takes, however it ends."""
+        started, requests = time.monotonic(), self.tally.requests
+        try:
+            yield
+        finally:
+            timing = Timing(
+                name=self.check_name,
+                title=title,
+                seconds=time.monotonic() - started,
+                requests=self.tally.requests - requests,
+            )
+            self.tally.timings.append(timing)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

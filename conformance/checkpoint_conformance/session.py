@@ -33,6 +33,7 @@ from checkpoint_conformance.answers import (
 )
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
+from checkpoint_conformance.graph import cell_of
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
@@ -243,7 +244,11 @@ class Session:
         self, request: Request, exchange: Exchange, came: Answer, moves: list[Move] | None
     ) -> Told:
         self.moves = moves
+        before = self.oracle.record
         judgement = self.oracle.judge(request, exchange, came)
+        cell = None if judgement.step is None else cell_of(before, request, judgement.step)
+        if cell is not None:
+            self._tally.moved(cell, held=not judgement.faults)
         if judgement.faults:
             self.fail(_most_telling(judgement.faults), request=request, decided=judgement.step)
         assert judgement.step is not None

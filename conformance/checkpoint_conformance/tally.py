@@ -4,9 +4,11 @@ import json
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.answers import Fault
+from checkpoint_conformance.graph import Cell
+from checkpoint_conformance.plain import plain
 from checkpoint_model import Identity, Request
 from checkpoint_model.wire import FLAGS
 
@@ -28,6 +30,9 @@ class Sent:
     """The answer, where it was a JSON object."""
     on_controls: bool = False
 
+
+ANSWER_MAX: Final = 400
+"""Characters of an answer in a few words."""
 
 Move: TypeAlias = Request | int
 """What a sequence is made of: a request, or milliseconds by which a frozen clock moves on."""
@@ -63,6 +68,16 @@ class Failure:
 Hits: TypeAlias = Counter[str]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """What one check took."""
+
+    name: str
+    title: str
+    seconds: float
+    requests: int
+
+
 @dataclass
 class Tally:
     """Counts from all checks; safe for several threads."""
@@ -78,12 +93,23 @@ class Tally:
     """Why the run did not do all that it set out to do."""
     remarks: list[str] = field(default_factory=list)
     """What is worth knowing and changes no verdict."""
+    moves: Counter[Cell] = field(default_factory=Counter)
+    """How often each cell of the graph was gone through and held."""
+    broken_moves: Counter[Cell] = field(default_factory=Counter)
+    """How often the answer to one was wrong."""
+    timings: list["Timing"] = field(default_factory=list)
+    """The checks that were done, in their order."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def hit(self, *rules: str) -> None:
         """Count that rules were exercised and held."""
         with self._lock:
             self.hits.update(rules)
+
+    def moved(self, cell: Cell, *, held: bool) -> None:
+        """Count that a cell of the graph was gone through."""
+        with self._lock:
+            (self.moves if held else self.broken_moves)[cell] += 1
 
     def sent(self) -> None:
         """Count a request."""
@@ -122,7 +148,11 @@ class Tally:
 
 
 def in_short(status: int, members: dict[str, Any] | None) -> str:
-    """An answer in a few words, for the lines of a sequence."""
+    """An answer in a few words, for the lines of a sequence: one line, whatever it holds."""
+    return plain(_in_short(status, members), ANSWER_MAX)
+
+
+def _in_short(status: int, members: dict[str, Any] | None) -> str:
     if members is None:
         return f"{status}"
     if "code" in members:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from formats import assert_all_hold
 from raw_server import Talk, answering, http, request_of, talking
 from wrong import DECISIONS
 
@@ -42,9 +43,8 @@ def check(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def report_in(folder: Path) -> dict[str, Any]:
-    """The report that a run wrote."""
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return report
+    """The report that a run wrote, which its schema admits, as every other format's does."""
+    return assert_all_hold(folder)
 
 
 def test_the_reference_server_conforms(tmp_path: Path) -> None:
@@ -61,7 +61,37 @@ def test_the_reference_server_conforms(tmp_path: Path) -> None:
         assert rule["status"] != "passed" or rule["hits"] >= rule["floor"]
         assert rule["status"] == "passed" or rule["reason"]
     assert report["failures"] == []
+    assert all(move["count"] > 0 and move["broken"] == 0 for move in report["moves"])
+    assert len(report["checks"]) > 5
+    # The last request of all puts the controls back.
+    assert sum(check["requests"] for check in report["checks"]) == report["requests"] - 1
     assert set(report["versions"]) == {"contract", "workflow-checkpoint", "hypothesis", "python"}
+
+
+def test_github_gets_annotations_and_a_summary(tmp_path: Path) -> None:
+    """What a target says is kept from being a command; what we say comes after it."""
+    forged = http("200 OK", b"x\n::error::forged\n##[error]forged", "text/plain")
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    with talking(answering(forged)) as url:
+        done = subprocess.run(
+            [*COMMAND, "check", "--url", url, "--timeout", "1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **github},
+        )
+    assert done.returncode == 2
+    stop, *said, resume, annotation = done.stdout.splitlines()
+    token = stop.removeprefix("::stop-commands::")
+    assert len(token) == 32
+    assert resume == f"::{token}::"
+    assert "forged" in " ".join(said)
+    assert annotation.startswith("::error title=The conformance run could not be made::ERROR: ")
+    assert summary.read_text().startswith("before\n## ⛔ Workflow Checkpoint conformance: error\n")
 
 
 @contextmanager
@@ -110,6 +140,9 @@ def test_one_wrong_decision_is_named(name: str, with_controls: bool, tmp_path: P
     assert [failure["rules"][0] for failure in report["failures"]] == [rule]
     assert len(report["failures"][0]["sequence"]) <= 4
     assert (tmp_path / f"{rule}.sh").read_text() == report["failures"][0]["reproduction"]
+    if rule == "WC-CLAIM-8":
+        broken = {(m["by"], m["to"]) for m in report["moves"] if m["broken"]}
+        assert broken == {("claim", "uncertain")}
 
 
 def test_the_reproduction_shows_the_fault_again(tmp_path: Path, tool: Callable[[str], str]) -> None:

@@ -63,7 +63,9 @@ def test_the_server_takes_nothing_that_decides() -> None:
     assert {name for _, name in taken} & DECIDING == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["serve", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["check", "--help"], ["serve", "--help"], ["report", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """The command line answers at once: what is heavy waits until a command runs."""
     program = (
@@ -74,7 +76,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
         "heavy = {'hypothesis', 'rich', 'redis', 'uvicorn', 'starlette', 'yaml', 'h11', 'asyncio',"
-        " 'msgspec', 'structlog', 'checkpoint_model'}\n"
+        " 'msgspec', 'structlog', 'jinja2', 'checkpoint_model'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

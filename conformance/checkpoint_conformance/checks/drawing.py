@@ -1,7 +1,8 @@
 """How Hypothesis is run inside a check: our own settings, and nothing left behind."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from checkpoint_conformance.session import ViolationError
@@ -20,13 +21,10 @@ def draw(play: Callable[["settings"], None], *, examples: int, steps: int = 1) -
     """
     # Imported here: Hypothesis takes a third of a second, which `--help` need not wait for.
     from hypothesis import HealthCheck, Phase, Verbosity, settings
-    from hypothesis.configuration import set_hypothesis_home_dir
     from hypothesis.errors import Flaky
 
     try:
-        # Hypothesis keeps things in the working directory, which is somebody else's.
-        with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-") as folder:
-            set_hypothesis_home_dir(folder)
+        with at_home():
             play(
                 settings(
                     max_examples=examples,
@@ -45,6 +43,30 @@ def draw(play: Callable[["settings"], None], *, examples: int, steps: int = 1) -
         others = [e for e in _leaves(error) if not isinstance(e, ViolationError | Flaky)]
         if others:
             raise others[0] from None
+
+
+_home: list[str] = []
+
+
+@contextmanager
+def at_home() -> Iterator[None]:
+    """Let Hypothesis keep its things in a folder that is removed at the end.
+
+    By itself it keeps them in the working directory, which is somebody else's.
+    """
+    if _home:
+        yield
+        return
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-") as folder:
+        _home.append(folder)
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)
+            _home.clear()
 
 
 def by_its_rule(error: ViolationError) -> ViolationError:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint_conformance.answers import Fault, Problem
-from checkpoint_conformance.checks.drawing import by_its_rule, draw
+from checkpoint_conformance.checks.drawing import at_home, by_its_rule, draw
 from checkpoint_conformance.client import Headers
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import LostError, TargetGoneError, ViolationError
@@ -32,6 +32,11 @@ MEDIA_TYPE: Final = "application/json"
 
 def fuzz(run: Run) -> None:
     """Every boundary case of every action, then drawn ones, valid and invalid."""
+    with at_home():
+        _fuzz(run)
+
+
+def _fuzz(run: Run) -> None:
     from schemathesis import GenerationMode
 
     schema = _schema()

@@ -1,0 +1,251 @@
+"""``report.html``: one page that needs nothing else, to be looked at, sent and printed.
+
+The page's policy lets no script run but its own, by its digest, and nothing be loaded: whatever a
+target answered stays text, should an escape ever be missing.
+"""
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup, escape
+
+from checkpoint_conformance.graph import Cell, Covered, cells, svg
+from checkpoint_conformance.plain import plain
+from checkpoint_conformance.renderings.facts import (
+    SEQUENCE_MAX,
+    Report,
+    counts,
+    failure_of,
+    members,
+    number,
+    script,
+    sections,
+    text_of,
+)
+from checkpoint_conformance.verdict import Status, Verdict
+
+_FOLDER: Final = "templates"
+_BODY_MAX: Final = 2000
+_TOLD_MAX: Final = 1500
+_HEADLINES: Final = {
+    Verdict.PASS: "It conforms",
+    Verdict.FAIL: "It does not conform",
+    Verdict.INCOMPLETE: "Too little was exercised to say",
+    Verdict.ERROR: "The run could not be made",
+}
+_SIGNS: Final = {
+    Status.PASSED: "✓",
+    Status.FAILED: "✕",
+    Status.EXPECTED_FAILURE: "!",
+    Status.NOT_RUN: "○",
+    Status.NOT_APPLICABLE: "·",
+    Status.INSPECTION: "◇",
+}
+
+
+def render(report: Report) -> str:
+    """The page."""
+    page_script = _text("report.js")
+    failures = [_failure(report, failure) for failure in report["failures"]]
+    own = {failure["id"] for failure in failures}
+    leads_to = {}
+    for rule_id in report["rules"]:
+        failure = failure_of(report, rule_id)
+        if failure is not None and failure["rules"][0] in own:
+            leads_to[rule_id] = failure["rules"][0]
+    target = report.get("target") or {}
+    checks = report.get("checks") or []
+    coverage = _coverage(report)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            verdict=report["verdict"],
+            headline=_HEADLINES[Verdict(report["verdict"])],
+            line=report["line"],
+            subject=target.get("description") or target.get("url") or "",
+            facts=_facts(report),
+            gaps=report.get("incomplete_because") or [],
+            remarks=report.get("remarks") or [],
+            details=report.get("details") or "",
+            failures=failures,
+            leads_to=leads_to,
+            # Our own drawing: its words come from the model, its numbers are numbers.
+            graph=Markup(svg(coverage)) if coverage else "",  # noqa: S704
+            moves=_moves(coverage),
+            sections=sections(report),
+            found={status: n for status in _SIGNS if (n := counts(report)[status])},
+            rules=len(report["rules"]),
+            signs=_SIGNS,
+            checks=checks,
+            slowest=max((check["seconds"] for check in checks), default=0),
+            again=_again(report),
+            style=Markup(_text("report.css")),  # noqa: S704 - our own file
+            script=Markup(page_script),  # noqa: S704 - our own file
+            script_digest=base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode(),
+            contract=report["versions"].get("contract", ""),
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("checkpoint_conformance.renderings", _FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalized,
+    )
+    environment.filters |= {"rule": _rule_text, "number": number}
+    return environment
+
+
+def _finalized(value: object) -> object:
+    """Whatever is put into the page: nothing that does not print, nothing without end."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(_FOLDER, name).read_text(encoding="utf-8")
+
+
+def _rule_text(text: str) -> Markup:
+    """The contract's words, whose code is code."""
+    parts = plain(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(plain(text))
+    shown = (
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
+        for n, part in enumerate(parts)
+    )
+    return Markup("").join(shown)
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    target, versions = report.get("target") or {}, report["versions"]
+    facts = []
+    if target:
+        facts.append(("Target", target.get("url") or ""))
+        access = ["the tool"]
+        access += ["test controls"] if target.get("controls") else []
+        access += ["its store"] if target.get("store") else []
+        facts.append(("Access to", ", ".join(access)))
+    facts.append(("Contract", versions.get("contract", "?")))
+    others = {name: v for name, v in versions.items() if name != "contract"}
+    facts.append(("Checked by", ", ".join(f"{name} {version}" for name, version in others.items())))
+    if "requests" in report:
+        lost = f", {report['unanswered']:,} not answered" if report.get("unanswered") else ""
+        facts.append(("Requests", f"{report['requests']:,} in {report.get('seconds', 0)} s{lost}"))
+    if "seed" in report:
+        profile = f"profile {report['profile']}, " if report.get("profile") else ""
+        facts.append(("Draws", f"{profile}seed {report['seed']}"))
+    if "started_at" in report:
+        facts.append(("Started", report["started_at"].replace("T", " ").replace("Z", " UTC")))
+    return [(name, plain(value, 600)) for name, value in facts]
+
+
+def _failure(report: Report, failure: Mapping[str, Any]) -> dict[str, Any]:
+    told = members(failure)
+    sequence = failure.get("sequence") or []
+    return {
+        "id": plain(failure["rules"][0], 40),
+        "rules": [(plain(rule, 40), text_of(report, rule)) for rule in failure["rules"]],
+        **{member: plain(failure[member], _TOLD_MAX) for member in ("what", "expected", "got")},
+        "differing": [member for member in told if member.differs],
+        "equal": [member for member in told if not member.differs],
+        "check": failure["check"],
+        "requests": len(sequence),
+        "left_out": max(len(sequence) - SEQUENCE_MAX, 0),
+        "sequence": [
+            {
+                "number": position,
+                "is_last": position == len(sequence),
+                "on_controls": sent.get("on") == "controls",
+                "method": plain(sent.get("method", ""), 20),
+                "path": plain(sent.get("path", ""), 200),
+                "action": _action(sent.get("body", "")),
+                "body": _pretty(sent.get("body", "")),
+                "answered": sent.get("answered", ""),
+            }
+            for position, sent in list(enumerate(sequence, start=1))[-SEQUENCE_MAX:]
+        ],
+        "script": escape(script(failure)),
+    }
+
+
+def _action(body: str) -> str:
+    """What a request asks for, where it says so."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    action = request.get("action") if isinstance(request, dict) else None
+    return plain(action, 40) if isinstance(action, str) else ""
+
+
+def _pretty(body: str) -> Markup:
+    """A body as people read it; as it is where it is no plain JSON object."""
+    text = body
+    try:
+        request = json.loads(body)
+        if isinstance(request, dict) and len(body) <= _BODY_MAX:
+            text = json.dumps(request, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        pass
+    return escape(plain(text, _BODY_MAX, lines=True))
+
+
+def _coverage(report: Report) -> dict[Cell, Covered] | None:
+    """What a run did on each cell; None where the report does not tell."""
+    if not report.get("moves"):
+        return None
+    told = {
+        (move["from"], move["to"], move["evidence"], move["by"]): Covered(
+            held=move["count"], broken=move["broken"]
+        )
+        for move in report["moves"]
+    }
+    return {
+        cell: told.get(
+            (cell.source, cell.target, cell.evidence, "claim" if cell.is_claim else "transition"),
+            Covered(),
+        )
+        for cell in cells()
+    }
+
+
+def _moves(coverage: Mapping[Cell, Covered] | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": str(cell.source or "(nothing)"),
+            "target": str(cell.target),
+            "by": "claim" if cell.is_claim else str(cell.evidence or "no evidence"),
+            "held": covered.held,
+            "broken": covered.broken,
+        }
+        for cell, covered in (coverage or {}).items()
+    ]
+
+
+def _again(report: Report) -> str:
+    """The command that repeats the run, as far as the report knows its options."""
+    target = report.get("target") or {}
+    if not target.get("url") or "seed" not in report:
+        return ""
+    words = ["workflow-checkpoint", "check", "--url", shlex.quote(plain(target["url"], 400))]
+    if target.get("controls"):
+        words += ["--controls", shlex.quote(plain(target["controls"], 400))]
+    if target.get("store"):
+        words += ["--store", "URL"]
+    profile = plain(report.get("profile") or "default", 40)
+    return " ".join([*words, "--profile", shlex.quote(profile), "--seed", str(report["seed"])])
