@@ -207,6 +207,17 @@ def test_a_store_that_hangs_is_unavailable_in_time(installed: Path, tmp_path: Pa
             assert {status for status, _, _ in pool.map(send, range(contenders))} == {200}
 
 
+def test_the_clock_stays_within_the_calendar(installed: Path, tmp_path: Path) -> None:
+    """WC-CTL-1: what no timestamp can show is refused without a code, and the clock stays."""
+    with serving(installed, tmp_path / "log") as server:
+        clock = f"{server['controls']}/clock"
+        before = ask(clock, b'{"freeze": true}')
+        for advance_ms in (-(10**14), 10**15, 2**53 - 1, 2**53):
+            status, members = ask(clock, json.dumps({"advance_ms": advance_ms}).encode())
+            assert (status, members.get("code")) == (400, None)
+        assert ask(clock, b"{}") == before
+
+
 def ask(url: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
     """Status and members of an answer, whatever its status."""
     request = urllib.request.Request(url, body, {"content-type": "application/json"})

@@ -6,6 +6,8 @@ import { plainProblem } from './problems.js';
 
 const BODY_BYTES_MAX = 8192;
 const STORE_MS_MAX = 4000;
+/** Beyond it a deadline would have no timestamp of RFC 3339. */
+const CLOCK_MS_MAX = Date.UTC(9999, 0);
 
 /** The time that decisions go by: the store's, shifted, or one at which it stands. */
 export class Clock {
@@ -22,8 +24,10 @@ export class Clock {
     return this.#frozenAt ?? storeNow + this.#shift;
   }
 
+  /** @returns {number | null}  what it shows then; null where it cannot show that, and is left as it was */
   set({ advance_ms: by = 0, freeze = this.#frozenAt !== null }, storeNow) {
     const now = this.at(storeNow) + by;
+    if (now < 0 || now > CLOCK_MS_MAX) return null;
     this.#frozenAt = freeze ? now : null;
     this.#shift = now - storeNow;
     return now;
@@ -72,7 +76,7 @@ export function controlRoutes({ store, switches, clock }) {
       const storeNow = await store.now(signal());
       let now;
       await moved(() => { now = clock.set(body, storeNow); });
-      return { now: timestamp(now) };
+      return now === null ? null : { now: timestamp(now) };
     }],
     // WC-CTL-2
     '/pause': [{ paused: isBoolean }, ({ paused }) => Object.assign(switches, { paused }) && {}],
@@ -101,7 +105,8 @@ export function controlRoutes({ store, switches, clock }) {
     const fits = body
       && Object.entries(body).every(([name, value]) => Object.hasOwn(members, name) && members[name](value))
       && (allOptional || Object.keys(members).every((name) => Object.hasOwn(body, name)));
-    return fits ? { status: 200, body: await act(body) } : plainProblem(400, 'Not the members of this control');
+    const answer = fits ? await act(body) : null;
+    return answer ? { status: 200, body: answer } : plainProblem(400, 'Not the members of this control');
   };
   return Object.fromEntries(Object.keys(controls).map((path) => [path, { POST: handler(path) }]));
 }
