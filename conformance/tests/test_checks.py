@@ -6,6 +6,7 @@ The right server runs on a real Valkey; a proxy before it makes one thing wrong.
 import json
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -756,3 +757,31 @@ def test_no_floor_depends_on_chance(target: Target, access: str) -> None:
     short = [f"{s.rule.id}: {s.reason}" for s in judged.rules.values() if s.counts_as_gap]
     assert short == []
     assert judged.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "always"])
+def test_a_lost_answer_that_is_none_of_the_tool_s_is_no_fault(target: Target, times: int) -> None:
+    """A target that hangs up on health, other methods and other paths: asked again, then left."""
+    hung_up = Counter[tuple[str, str]]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        asked = (message.method, message.path.partition("/w_")[0])
+        if not on_tool(message) and hung_up[asked] < times:
+            hung_up[asked] += 1
+            raise ConnectionAbortedError  # the proxy's connection ends without an answer
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        for part in (http.health, http.methods_and_paths):
+            with suppress(TargetGoneError):
+                part(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost >= 2
+    seen = run.tally.hits["WC-HTTP-3"], run.tally.hits["WC-HTTP-2"]
+    if times == 1:
+        assert (seen, run.tally.incomplete) == ((1, len(hung_up) - 1), [])
+    else:
+        assert seen == (0, 0)
+        assert "lost its answers" in run.tally.incomplete[0]
