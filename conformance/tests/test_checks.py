@@ -3,6 +3,7 @@
 The right server runs on a real Valkey; a proxy before it makes one thing wrong.
 """
 
+import itertools
 import json
 import secrets
 import threading
@@ -785,3 +786,22 @@ def test_a_lost_answer_that_is_none_of_the_tool_s_is_no_fault(target: Target, ti
     else:
         assert seen == (0, 0)
         assert "lost its answers" in run.tally.incomplete[0]
+
+
+def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target) -> None:
+    """Every fifth claim is decided, and its answer lost: both worlds stay possible (D8)."""
+    numbers = itertools.count()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.json.get("action") == "claim" and next(numbers) % 5 == 0:
+            raise ConnectionAbortedError
+        return answer
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        races.races(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost > 0
+    assert run.tally.hits["WC-CONC-4"] == 1
