@@ -5,6 +5,7 @@ The right server runs on a real Valkey; a proxy before it makes one thing wrong.
 
 import itertools
 import json
+import re
 import secrets
 import threading
 from collections import Counter
@@ -805,3 +806,43 @@ def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target)
     assert run.tally.failures == {}
     assert run.tally.lost > 0
     assert run.tally.hits["WC-CONC-4"] == 1
+
+
+def test_after_a_lost_answer_the_next_body_is_of_the_next_workflow(target: Target) -> None:
+    """A claim's answer is lost, then one to each kind of refused body."""
+    lost, claimed, strange = set[tuple[int, str]](), set[str](), set[str]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        action, key = (str(message.json.get(name)) for name in ("action", "workflow_key"))
+        if answer.status == 200 and action == "claim":
+            claimed.add(key)
+        if answer.status == 400 and claimed and re.fullmatch(r"w_[0-9a-f]{32}", key):
+            strange.update({key} - claimed)
+        kind = (answer.status, action)
+        if kind not in lost and action in ("claim", "transition", "abandon"):
+            lost.add(kind)
+            raise ConnectionAbortedError
+        return answer
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert (run.tally.failures, strange) == ({}, set())
+    assert {(200, "claim"), (400, "claim"), (400, "transition"), (400, "abandon")} <= lost
+    assert run.tally.hits["WC-IN-6"] > 100
+
+
+def test_what_was_accepted_wrongly_brings_no_rule_in_beside_its_own(target: Target) -> None:
+    """A trailing newline is cut off, so that claims and abandons are applied that are none."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        cut = {n: v[:-1] for n, v in message.json.items() if str(v).endswith("\n")}
+        return forward(message.with_json(**cut) if cut else message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert set(run.tally.failures) == {"WC-IN-3"}
