@@ -73,7 +73,7 @@ def read(exchange: Exchange) -> Answer:
     """Classify the answer of a tool request and check its form (sections 8 and 11)."""
     answer = exchange.answer
     if isinstance(answer, Lost):
-        return Unknown(why=f"{answer.reason}. {answer.detail}".rstrip(". "))
+        return Unknown(why=answer.why)
     members = json_object(answer.body)
     code = members.get("code") if members is not None else None
     if members is not None and answer.status == 200:

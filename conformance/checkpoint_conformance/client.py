@@ -60,6 +60,11 @@ class Lost:
     reason: str
     detail: str
 
+    @property
+    def why(self) -> str:
+        """Both, for people."""
+        return f"{self.reason}. {self.detail}".rstrip(". ")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:

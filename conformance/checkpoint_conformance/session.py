@@ -175,13 +175,14 @@ class Session:
         raise LostError(why)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
-        """Send whatever request; raises as :meth:`ask` does."""
+        """Send whatever request; raises as :meth:`ask` does, but that any answer is one."""
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
         self.note(exchange, None)
+        if isinstance(exchange.answer, Lost):
+            self._lose(exchange.answer.why)
         self._tally.answered()
         for fault in self._leaks(exchange):
             self.report(fault)
-        assert isinstance(exchange.answer, HttpAnswer)
         return exchange, exchange.answer
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:

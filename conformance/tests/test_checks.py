@@ -3,9 +3,12 @@
 The right server runs on a real Valkey; a proxy before it makes one thing wrong.
 """
 
+import itertools
 import json
+import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -771,3 +774,90 @@ def test_no_floor_depends_on_chance(target: Target, access: str) -> None:
     short = [f"{s.rule.id}: {s.reason}" for s in judged.rules.values() if s.counts_as_gap]
     assert short == []
     assert judged.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "always"])
+def test_a_lost_answer_that_is_none_of_the_tool_s_is_no_fault(target: Target, times: int) -> None:
+    """A target that hangs up on health, other methods and other paths: asked again, then left."""
+    hung_up = Counter[tuple[str, str]]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        asked = (message.method, message.path.partition("/w_")[0])
+        if not on_tool(message) and hung_up[asked] < times:
+            hung_up[asked] += 1
+            raise ConnectionAbortedError  # the proxy's connection ends without an answer
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        for part in (http.health, http.methods_and_paths):
+            with suppress(TargetGoneError):
+                part(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost >= 2
+    seen = run.tally.hits["WC-HTTP-3"], run.tally.hits["WC-HTTP-2"]
+    if times == 1:
+        assert (seen, run.tally.incomplete) == ((1, len(hung_up) - 1), [])
+    else:
+        assert seen == (0, 0)
+        assert "lost its answers" in run.tally.incomplete[0]
+
+
+def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target) -> None:
+    """Every fifth claim is decided, and its answer lost: both worlds stay possible (D8)."""
+    numbers = itertools.count()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.json.get("action") == "claim" and next(numbers) % 5 == 0:
+            raise ConnectionAbortedError
+        return answer
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        races.races(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost > 0
+    assert run.tally.hits["WC-CONC-4"] == 1
+
+
+def test_after_a_lost_answer_the_next_body_is_of_the_next_workflow(target: Target) -> None:
+    """A claim's answer is lost, then one to each kind of refused body."""
+    lost, claimed, strange = set[tuple[int, str]](), set[str](), set[str]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        action, key = (str(message.json.get(name)) for name in ("action", "workflow_key"))
+        if answer.status == 200 and action == "claim":
+            claimed.add(key)
+        if answer.status == 400 and claimed and re.fullmatch(r"w_[0-9a-f]{32}", key):
+            strange.update({key} - claimed)
+        kind = (answer.status, action)
+        if kind not in lost and action in ("claim", "transition", "abandon"):
+            lost.add(kind)
+            raise ConnectionAbortedError
+        return answer
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert (run.tally.failures, strange) == ({}, set())
+    assert {(200, "claim"), (400, "claim"), (400, "transition"), (400, "abandon")} <= lost
+    assert run.tally.hits["WC-IN-6"] > 100
+
+
+def test_what_was_accepted_wrongly_brings_no_rule_in_beside_its_own(target: Target) -> None:
+    """A trailing newline is cut off, so that claims and abandons are applied that are none."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        cut = {n: v[:-1] for n, v in message.json.items() if str(v).endswith("\n")}
+        return forward(message.with_json(**cut) if cut else message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert set(run.tally.failures) == {"WC-IN-3"}

@@ -170,8 +170,7 @@ def _plain(run: Run, method: str, path: str, status: int, rule: str) -> None:
 
 def health(run: Run) -> None:
     """WC-HTTP-3, while the store answers."""
-    with run.guarded():
-        expect_health(run, 200)
+    run.attempt(expect_health, run, 200)
 
 
 def expect_health(

@@ -13,7 +13,7 @@ from checkpoint_conformance.answers import Fault, Problem
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import LostError, Session, fresh_key
+from checkpoint_conformance.session import Session, fresh_key
 from checkpoint_model import (
     Abandon,
     Claim,
@@ -193,46 +193,33 @@ def _of_an_unclaimed_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]
 
 def refused(run: Run) -> None:
     """Each body that is no request: INVALID_INPUT, with its status, and the record as it was."""
-    cast, session = Cast(), run.session()
-    held = list(_of_a_held_workflow(session.identity, cast))
-    unclaimed = list(_of_an_unclaimed_workflow(session.identity, cast))
-    total = len(held) + len(unclaimed)
-    for number, case in enumerate(unclaimed):
-        run.progress.advance(number, total)
-        with run.guarded():
-            _refuses(run, session.identity, cast, case, held=False)
-    for number, case in enumerate(held, start=len(unclaimed)):
-        run.progress.advance(number, total)
-        with run.guarded():
-            session = _refuses(run, session.identity, cast, case, held=True, session=session)
+    for cases_of, held in [(_of_an_unclaimed_workflow, False), (_of_a_held_workflow, True)]:
+        cast = Cast()
+        session: Session | None = None
+        total = len(list(cases_of(run.session().identity, cast)))
+        for number in range(total):
+            run.progress.advance(number, total)
+            if session is None:
+                session = run.session()
+                cases = list(cases_of(session.identity, cast))
+            as_it_was = False
+            with run.guarded():
+                as_it_was = _refuses(run, session, cast, cases[number], held=held)
+            if not as_it_was:
+                # What became of that workflow is unknown; it is not asked for again.
+                session = None
 
 
-def _refuses(
-    run: Run,
-    identity: Identity,
-    cast: Cast,
-    case: _Case,
-    *,
-    held: bool,
-    session: Session | None = None,
-) -> Session:
-    """Send one body, then look at the record; a session to go on with.
+def _refuses(run: Run, session: Session, cast: Cast, case: _Case, *, held: bool) -> bool:
+    """Send one body, then look at the record; whether it is as it was, as far as is known.
 
     Each case stands alone in what is reported: the claim, where there is one, and the body.
     """
-    fresh = session is None or session.oracle.record is None
-    if fresh or session is None:
-        session = run.session()
-        session.rename(identity)
-        session.know(format_request(identity, cast.move(cast.ann, 1, Stage.UNCERTAIN)))
-        if held:
-            session.send(cast.claim(cast.ann))
-    kept = session.sequence[:1] if held else []
-    session.sequence[:] = kept
-    try:
-        _, came = session.ask(case.body, case.headers)
-    except LostError:
-        return run.session()
+    session.know(format_request(session.identity, cast.move(cast.ann, 1, Stage.UNCERTAIN)))
+    if held and session.oracle.record is None:
+        session.send(cast.claim(cast.ann))
+    del session.sequence[1 if held else 0 :]
+    _, came = session.ask(case.body, case.headers)
     right = isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT
     status = came.members.get("status") if isinstance(came, Problem) else None
     if not right or status not in case.statuses:
@@ -246,11 +233,11 @@ def _refuses(
             )
         )
         if not right:
-            return run.session()  # it may have been applied
+            return False  # it may have been applied
     # WC-IN-6, WC-ERR-4: the oracle knows the record as it was.
     session.send(Status(holder=cast.ann))
     run.tally.hit("WC-IN-1", "WC-IN-6", "WC-ERR-4", case.rule)
-    return session
+    return True
 
 
 def accepted(run: Run) -> None:
