@@ -74,7 +74,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
         "heavy = {'hypothesis', 'rich', 'redis', 'uvicorn', 'starlette', 'yaml', 'h11', 'asyncio',"
-        " 'msgspec', 'structlog', 'checkpoint_model'}\n"
+        " 'msgspec', 'structlog', 'pytest', 'checkpoint_model'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
