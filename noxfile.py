@@ -72,6 +72,7 @@ def wheel(session: nox.Session) -> None:
     session.chdir(session.create_tmp())
     session.run("workflow-checkpoint", "--version")
     session.run("workflow-checkpoint", "check", "--help", silent=True)
+    session.run("python", "-c", "import checkpoint_conformance.testing")
 
 
 @nox.session(default=False)
