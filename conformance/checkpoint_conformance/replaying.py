@@ -16,7 +16,7 @@ from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.targets import Description, TargetError
 from checkpoint_conformance.vectors import Vector, VectorError, read_vectors
-from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict, judge
+from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
 
 
 def replay_file(file: Path, description: Description) -> int:
@@ -43,9 +43,7 @@ def replay_file(file: Path, description: Description) -> int:
     except (VectorError, TargetError, LaunchError, UnreachableError, TargetGoneError) as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_UNREACHABLE
-    told = report.document(
-        report.Outcome(run=run, judged=judge(run.tally, target), started_at="", seconds=0)
-    )
+    told = report.of_run(run)
     for failure in told["failures"]:
         show_failure(console, failure, told)
     for why in run.tally.incomplete:

@@ -20,7 +20,7 @@ from checkpoint_conformance.run import Run
 from checkpoint_conformance.tally import Failure
 from checkpoint_conformance.vectors import write_vectors
 from checkpoint_conformance.vectors.making import make_vector
-from checkpoint_conformance.verdict import Judged, RuleStatus, Status, Verdict
+from checkpoint_conformance.verdict import Judged, RuleStatus, Status, Verdict, judge
 from checkpoint_model import CONTRACT_VERSION
 
 FORMAT: Final = 1
@@ -96,6 +96,12 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "started_at": outcome.started_at,
         "seconds": round(outcome.seconds, 1),
     }
+
+
+def of_run(run: Run) -> dict[str, Any]:
+    """The report of a run as it stands, for whoever shows its failures before it has ended."""
+    judged = judge(run.tally, run.target)
+    return document(Outcome(run=run, judged=judged, started_at="", seconds=0))
 
 
 def error_document(message: str, **facts: object) -> dict[str, Any]:

@@ -40,11 +40,13 @@ import click
 import pytest
 from rich.console import Console
 
-from checkpoint_conformance import report, terminal
+from checkpoint_conformance import report
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
+from checkpoint_conformance.renderings import write_all
+from checkpoint_conformance.renderings.terminal import show_failure
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
@@ -280,20 +282,24 @@ class Checking:
                 started_at=self._started_at.replace("+00:00", "Z"),
                 seconds=time.monotonic() - self._started,
             )
-            self._write(report.document(self._outcome), self._outcome)
+            self._write(report.document(self._outcome))
             self._stack.close()
         return self._outcome
 
-    def _write(self, document: dict[str, Any], outcome: report.Outcome | None = None) -> None:
+    def _write(self, document: dict[str, Any]) -> None:
         if self._folder is not None:
-            report.write(self._folder, document, outcome)
+            report.write(self._folder, document)
+            write_all(self._folder, document)
 
     def _fail(self, run: Run, *failures: Failure) -> NoReturn:
         """Say of failures just what the command line says."""
         text = io.StringIO()
         console = Console(file=text, width=COLUMNS, color_system=None, force_terminal=False)
-        for failure in failures:
-            terminal.show_failure(console, failure, run.target)
+        told = report.of_run(run)
+        rules_told = {failure.rule for failure in failures}
+        for failure in told["failures"]:
+            if failure["rules"][0] in rules_told:
+                show_failure(console, failure, told)
         pytest.fail(f"{text.getvalue().strip()}\n\n{self._again()}", pytrace=False)
 
     def _again(self) -> str:
