@@ -37,6 +37,7 @@ from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import Verdict, judge
+from checkpoint_model import format_timestamp, parse_timestamp
 from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
 
 
@@ -861,3 +862,23 @@ def test_what_was_accepted_wrongly_brings_no_rule_in_beside_its_own(target: Targ
         inputs.refused(run)
         run.close()
     assert set(run.tally.failures) == {"WC-IN-3"}
+
+
+def test_what_is_wrong_without_the_header_too_is_not_blamed_on_it(target: Target) -> None:
+    """A claim that is renewed on reuse: seen in every round, however fast the answers come."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        members = json.loads(answer.body)
+        if not members.get("reused"):
+            return answer
+        ends_ms = parse_timestamp(members["observed_at"]) + message.json["claim_ttl_seconds"] * 1000
+        return with_members(answer, claim_expires_at=format_timestamp(ends_ms))
+
+    with tampering(target.address, tamper) as address:
+        for _ in range(20):
+            run = run_of(replace(target, address=address))
+            http.idempotency_key(run)
+            run.close()
+            assert not any("WC-IDEM-2" in f.fault.rules for f in run.tally.failures.values())
+            assert run.tally.failures
