@@ -104,7 +104,7 @@ class TestMine(ConformanceTests):
         return Description(url={server["url"]!r}, controls={server["controls"]!r})
 """
         )
-        result = run(pytester, "--checkpoint-profile=quick")
+        result = run(pytester, "--checkpoint-profile=quick", "--checkpoint-seed=7")
         alone = run(pytester, "--checkpoint-profile=quick", "-k", "part and walk")
     assert result.ret == 1
     assert outcomes(result)["failed"] == 1
