@@ -76,11 +76,13 @@ def read(exchange: Exchange) -> Answer:
         return Unknown(why=answer.why)
     members = json_object(answer.body)
     code = members.get("code") if members is not None else None
-    if members is not None and answer.status == 200:
-        return Result(members=members, faults=tuple(_form_of_result(answer, members)))
+    # By its code first: an error that comes with status 200 is an error with a wrong status, and
+    # taken for a result it would break every rule there is.
     if members is not None and isinstance(code, str) and code in ErrorCode.__members__:
         faults = tuple(_form_of_problem(answer, members, ErrorCode(code)))
         return Problem(code=ErrorCode(code), members=members, faults=faults)
+    if members is not None and answer.status == 200:
+        return Result(members=members, faults=tuple(_form_of_result(answer, members)))
     if answer.status >= 500:
         return Unknown(why=f"HTTP {answer.status} without a code")
     return _foreign(answer, members)
@@ -112,9 +114,9 @@ def _form_of_result(answer: HttpAnswer, members: dict[str, Any]) -> Iterable[Fau
     if not is_workflow_hash(workflow_hash):
         yield Fault(
             rules=("WC-ID-1" if "workflow_hash" in members else "WC-VIEW-1",),
-            what="workflow_hash has another form",
+            what="`workflow_hash`",
             expected=f"{WORKFLOW_HASH_PREFIX} and 64 lower-case hex digits",
-            got=repr(workflow_hash),
+            got=shown(members, "workflow_hash"),
         )
 
 
@@ -193,7 +195,7 @@ def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -
             rules=("WC-ERR-3",),
             what="the Retry-After header",
             expected=str(seconds),
-            got=repr(header),
+            got=_header(answer, "retry-after"),
         )
 
 
@@ -204,7 +206,7 @@ def _binding(answer: HttpAnswer, media_type: str) -> Iterable[Fault]:
             rules=("WC-HTTP-1",),
             what="the answer's content type",
             expected=media_type,
-            got=repr(answer.header("content-type")),
+            got=_header(answer, "content-type"),
         )
     directives = (answer.header("cache-control") or "").lower().replace(" ", "").split(",")
     if "no-store" not in directives:
@@ -212,8 +214,12 @@ def _binding(answer: HttpAnswer, media_type: str) -> Iterable[Fault]:
             rules=("WC-HTTP-1",),
             what="the answer's Cache-Control header",
             expected="no-store",
-            got=repr(answer.header("cache-control")),
+            got=_header(answer, "cache-control"),
         )
+
+
+def _header(answer: HttpAnswer, name: str) -> str:
+    return answer.header(name) or "(absent)"
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:

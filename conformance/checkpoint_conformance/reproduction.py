@@ -38,7 +38,7 @@ def commands(sequence: Sequence[Sent], base: Address, controls: Address | None) 
         lines.append(f'{KEY_VARIABLE}="w_$(od -An -N16 -tx1 /dev/urandom | tr -d " \\n")"')
     for number, sent in enumerate(sequence, start=1):
         # One line: whatever stood on a second one, the shell would run.
-        lines.append(f"# {number}: {plain(sent.answered, ANSWER_MAX)}")
+        lines.append(f"# {number} was answered: {plain(sent.answered, ANSWER_MAX)}")
         lines.append(_command(sent, key))
     if on_controls:
         lines += [
@@ -57,7 +57,7 @@ def _command(sent: Sent, key: str | None) -> str:
     for name in () if sent.on_controls else sent.target_headers:
         call += f' -H "{name}: ${_variable(name)}"'
     if sent.method == "HEAD":
-        return call.replace("curl -sS -X HEAD", "curl -sSI") + "; echo"
+        return call.replace("curl -sSi -X HEAD", "curl -sSI") + "; echo"
     text = _plain_text(sent.body)
     if text is None:
         encoded = base64.b64encode(sent.body).decode()
@@ -78,7 +78,7 @@ def _plain_text(body: bytes) -> str | None:
 
 def _call(root: str, path: str, method: str = "POST") -> str:
     given = "" if method == "POST" else f" -X {method}"
-    return f'curl -sS{given} "{root}{path}"'
+    return f'curl -sSi{given} "{root}{path}"'
 
 
 def _variable(header: str) -> str:

@@ -67,8 +67,8 @@ class Profile:
     """Of each action, valid and invalid apart."""
     race_rounds: int
     contenders: int
-    seconds_max: float
-    """On a target slower than any expected the drawn sequences stop here, and the run says so."""
+    drawing_seconds_max: float
+    """On a slow target sequences are drawn for no longer than this, and the run says so."""
 
 
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -81,7 +81,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=8,
             race_rounds=2,
             contenders=100,
-            seconds_max=60,
+            drawing_seconds_max=30,
         ),
         Profile(
             name="default",
@@ -90,7 +90,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=60,
             race_rounds=10,
             contenders=100,
-            seconds_max=300,
+            drawing_seconds_max=120,
         ),
         Profile(
             name="thorough",
@@ -99,7 +99,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=600,
             race_rounds=50,
             contenders=100,
-            seconds_max=3000,
+            drawing_seconds_max=1500,
         ),
     )
 }
@@ -135,7 +135,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Open the doors."""
-        self.started = time.monotonic()
+        self._drawing_since = time.monotonic()
         self.client = self.new_client()
         self.controls: Controls | None = None
         self._freeze: Sent | None = None
@@ -150,10 +150,14 @@ class Run:
             self.controls.close()
         self.client.close()
 
+    def begin_drawing(self) -> None:
+        """Count the time for drawn sequences from now."""
+        self._drawing_since = time.monotonic()
+
     @property
     def out_of_time(self) -> bool:
-        """Whether the run took far longer than its profile should."""
-        return time.monotonic() - self.started > self.profile.seconds_max
+        """Whether sequences have been drawn for as long as the profile allows."""
+        return time.monotonic() - self._drawing_since > self.profile.drawing_seconds_max
 
     def new_client(self) -> Client:
         """A connection of its own to the target."""

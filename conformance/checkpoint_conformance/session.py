@@ -18,7 +18,7 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from checkpoint_conformance.answers import (
@@ -207,7 +207,8 @@ class Session:
         for fault in form:
             self.report(fault)
         if isinstance(came, Unknown):
-            self._lose(came.why)
+            # A server that answers 501 to what it does not have yet is there all the same.
+            self._lose(came.why, answered=isinstance(exchange.answer, HttpAnswer))
         code = came.code if isinstance(came, Problem) else None
         if code is not None and code not in expecting:
             if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
@@ -222,8 +223,10 @@ class Session:
             self._tally.hit(*(_form_rules(came) - broken))
         return came
 
-    def _lose(self, why: str) -> NoReturn:
+    def _lose(self, why: str, *, answered: bool = False) -> NoReturn:
         self._tally.lose(why)
+        if answered:
+            self._tally.answered()
         raise LostError(why)
 
     # -- judging -------------------------------------------------------------------------
@@ -378,9 +381,5 @@ def _most_telling(faults: tuple[Fault, ...]) -> Fault:
     if not others:
         return first
     rules = dict.fromkeys(rule for fault in faults for rule in fault.rules)
-    return Fault(
-        rules=tuple(rules),
-        what="; ".join(fault.what for fault in faults),
-        expected="; ".join(fault.expected for fault in faults),
-        got="; ".join(fault.got for fault in faults),
-    )
+    also = "; ".join(f"{fault.what}: {fault.got}" for fault in others)
+    return replace(first, rules=tuple(rules), what=f"{first.what} (and {also})")

@@ -20,6 +20,7 @@ class LiveProgress:
         self._console = console
         self._bars: RichProgress | None = None
         self._task: TaskID | None = None
+        self._stopped = False
         if console.is_terminal:
             self._bars = RichProgress(
                 SpinnerColumn(finished_text="[green]✓[/]"),
@@ -39,8 +40,13 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
         if self._bars is not None:
-            self._finish()
+            if not self._stopped:
+                self._finish()
             self._bars.stop()
+
+    def stopped(self) -> None:
+        """The check at hand did not come to its end: its bar stays where it is."""
+        self._stopped = True
 
     def check(self, title: str) -> None:
         """A check begins."""

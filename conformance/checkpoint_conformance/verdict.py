@@ -39,6 +39,8 @@ EXIT_CODES: Final[Mapping[Verdict, int]] = {
     Verdict.FAIL: 1,
     Verdict.INCOMPLETE: 3,
 }
+NEEDS: Final = "needs"
+"""How the reason begins of a rule that more access would reach."""
 EXIT_UNREACHABLE: Final = 2
 EXIT_HARNESS_FAULT: Final = 4
 
@@ -127,10 +129,11 @@ def judge(
         beyond = [
             s.rule.id
             for s in statuses.values()
-            if s.status is Status.NOT_RUN and not s.counts_as_gap
+            if s.status is Status.NOT_RUN and s.reason.startswith(NEEDS)
         ]
         if beyond:
-            gaps.append(f"{_count(len(beyond), 'rule')} not run, and --require-all is set")
+            named = ", ".join(beyond)
+            gaps.append(f"more access is needed, and --require-all is set: {named}")
     if failed or stale:
         verdict = Verdict.FAIL
     elif gaps:
@@ -190,9 +193,9 @@ def _status(
     if hits >= rule.floor:
         return status(Status.PASSED)
     if rule.access is Access.CONTROLS and target.controls is None:
-        return status(Status.NOT_RUN, "needs --controls")
+        return status(Status.NOT_RUN, f"{NEEDS} --controls")
     if rule.access is Access.STORE and target.store_url is None:
-        return status(Status.NOT_RUN, "needs --store")
+        return status(Status.NOT_RUN, f"{NEEDS} --store")
     if broken or excused:
         cause = ", ".join(sorted({*broken, *excused})[:3])
         why = f"could not run: the sequences that test it ended at what is broken ({cause})"

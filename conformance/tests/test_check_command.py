@@ -133,7 +133,7 @@ def test_one_wrong_decision_is_named(name: str, with_controls: bool, tmp_path: P
     assert f"{rule} is broken" in done.stdout
     assert rules()[rule].text.split("→")[0].strip() in " ".join(done.stdout.split())
     assert "expected" in done.stdout
-    assert 'curl -sS "$BASE/v1/tools/workflow-checkpoint"' in done.stdout
+    assert 'curl -sSi "$BASE/v1/tools/workflow-checkpoint"' in done.stdout
     report = report_in(tmp_path)
     assert report["verdict"] == "fail"
     assert report["rules"][rule]["status"] == "failed"

@@ -115,7 +115,7 @@ class TestMine(ConformanceTests):
     assert 'expected  "uncertain"' in said
     assert 'got       "claimed"' in said
     assert "found by the check «" in said
-    assert 'curl -sS "$BASE/v1/tools/workflow-checkpoint"' in said
+    assert 'curl -sSi "$BASE/v1/tools/workflow-checkpoint"' in said
     assert "FAIL: 1 rule broken" in said
     # Where no rule has a test of its own in the session, the part that found it fails.
     assert outcomes(alone) == {"failed": 1, "deselected": ALL - 1}

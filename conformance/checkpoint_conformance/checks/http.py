@@ -19,6 +19,8 @@ from checkpoint_conformance.session import (
 from checkpoint_model import Abandon, EvidenceType, Identity, Request, Stage, Status, format_request
 from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
 
+COMPARISONS: Final = 10
+"""How often a sequence is sent without the header before the header is blamed."""
 _METHODS: Final = ("GET", "HEAD", "PUT", "PATCH", "DELETE")
 _MOMENT_SECONDS: Final = 0.002
 """Longer than a clock of whole milliseconds can stand still."""
@@ -89,18 +91,24 @@ def names_in_full(run: Run) -> None:
 
 def idempotency_key(run: Run) -> None:
     """WC-IDEM-2: the header changes nothing, neither repeated nor renewed."""
-    failures = len(run.tally.failures)
-    run.attempt(_repeated, run, (), ())
-    if len(run.tally.failures) > failures:
-        return  # wrong without the header as well, and reported for what it is
     try:
-        _repeated(run, (("idempotency-key", "k" * 255),), (("idempotency-key", "!~"),))
+        _repeated(run, (), ())
+        try:
+            _repeated(run, (("idempotency-key", "k" * 255),), (("idempotency-key", "!~"),))
+        except ViolationError as error:
+            # A fault that shows now and then may have waited for this moment: a claim that is
+            # renewed differs only when a millisecond has passed. What shows without the header
+            # as well is no fault of the header.
+            for _ in range(COMPARISONS):
+                _repeated(run, (), ())
+            fault = error.failure.fault
+            blamed = replace(fault, rules=("WC-IDEM-2", *fault.rules))
+            run.tally.fail(replace(error.failure, fault=blamed))
+            return
     except ViolationError as error:
-        fault = error.failure.fault
-        blamed = replace(fault, rules=("WC-IDEM-2", *fault.rules))
-        run.tally.fail(replace(error.failure, fault=blamed))
+        run.tally.fail(error.failure)
     except LostError:
-        run.tally.leave_out("an answer to a request with Idempotency-Key was lost")
+        run.tally.leave_out("an answer that Idempotency-Key is compared with was lost")
     else:
         run.tally.hit(*["WC-IDEM-2"] * 5)
 

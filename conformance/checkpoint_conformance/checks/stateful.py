@@ -45,6 +45,7 @@ def stateful(run: Run) -> None:
     from hypothesis import seed
     from hypothesis.stateful import run_state_machine_as_test
 
+    run.begin_drawing()
     stopped: list[TargetGoneError | ControlError] = []
     machine, drawn = _machine(run, stopped)
     for batch, examples in enumerate(_batches(run.profile.stateful_examples)):
@@ -60,7 +61,10 @@ def stateful(run: Run) -> None:
         raise why
     least = run.profile.stateful_examples // EXAMPLES_SHARE_MIN
     if drawn() < least and not run.tally.failures:
-        run.tally.leave_out(f"only {drawn()} sequences were drawn, of at least {least}")
+        run.tally.leave_out(
+            f"the target is slow: in {run.profile.drawing_seconds_max:g} s only {drawn()} "
+            f"sequences were drawn, of at least {least}; a larger profile gives them more time"
+        )
     elif run.out_of_time:
         number = f"{drawn()} of {run.profile.stateful_examples}"
         run.tally.remark(f"The target is slow: {number} sequences were drawn.")
