@@ -257,7 +257,7 @@ class Checking:
             for check in CHECKS:
                 if check.name == part and check.applies_to(run.target):
                     run.check_name = check.name
-                    with run.guarded():
+                    with run.timed(check.title), run.guarded():
                         check.run(run)
         except TargetGoneError as error:
             self._interrupted = str(error)
