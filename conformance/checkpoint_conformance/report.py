@@ -89,6 +89,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
             "controls": target.controls.url if target.controls else None,
             "store": "given" if target.store_url else None,
             "description": target.description or None,
+            "name": target.name or None,
+            "version": target.version or None,
+            "homepage": target.homepage or None,
         },
         "versions": versions(),
         "profile": run.profile.name,
@@ -149,14 +152,12 @@ def write(folder: Path, report: Mapping[str, Any]) -> None:
 
 def _remove_scripts(folder: Path, besides: Iterable[str]) -> None:
     """Remove the scripts of an earlier run: they would tell of failures that are none now."""
-    for path in folder.glob(f"WC-*{VECTORS_SUFFIX}"):
-        if path.name not in besides and path.name.removesuffix(VECTORS_SUFFIX) in rules():
-            with suppress(OSError):
-                path.unlink()
-    for path in folder.glob("WC-*.sh"):
-        if path.name not in besides and path.stem in rules():
+    for ending, head in ((".sh", "\n".join(HEAD)), (VECTORS_SUFFIX, '{"format":')):
+        for path in folder.glob(f"WC-*{ending}"):
+            if path.name in besides or path.name.removesuffix(ending) not in rules():
+                continue
             with suppress(OSError, ValueError):
-                if path.read_text(encoding="utf-8").startswith("\n".join(HEAD)):
+                if path.read_text(encoding="utf-8").startswith(head):
                     path.unlink()
 
 

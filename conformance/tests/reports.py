@@ -9,10 +9,10 @@ from test_verdict import FULL, enough
 from checkpoint_conformance import report
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.graph import cells
-from checkpoint_conformance.run import PROFILES, Run, Target
-from checkpoint_conformance.session import fresh_identity
+from checkpoint_conformance.run import PROFILES, ExpectedFailure, Run, Target
 from checkpoint_conformance.tally import Failure, Sent, Tally, Timing, in_short
 from checkpoint_conformance.verdict import judge
+from checkpoint_model import Claim, Identity
 from checkpoint_model.vocabulary import TOOL_PATH
 
 EVIL: Final = (
@@ -56,13 +56,16 @@ def failure(rule: str = "WC-CLAIM-8", *, evil: str = "", others: tuple[str, ...]
         expected='"uncertain"',
         got=f'"claimed"{evil * 400}',
     )
+    who = Identity(namespace="n:x", workflow_key="w_1")
+    asked = Claim(holder="h_1", claim_ttl_seconds=1, state_ttl_seconds=9, retry_failed=True)
     return Failure(
         check="walk",
         fault=fault,
         sequence=tuple(sent),
         got=got,
         expected=expected,
-        identity=fresh_identity(),
+        identity=who,
+        moves=(asked, 1000, asked),
     )
 
 
@@ -98,6 +101,7 @@ def failing(*, evil: str = "") -> dict[str, Any]:
     """Two rules broken in the first place, a third with one of them, and a gap beside."""
     tally = enough(FULL)
     tally.hits["WC-CLAIM-6"] = 1
+    tally.leave_out("a sequence of the check «races» lost its answers")
     for cell in cells()[:-2]:
         tally.moves[cell] = 12
     tally.broken_moves[cells()[-1]] = 3
@@ -139,8 +143,26 @@ def with_bindings() -> dict[str, Any]:
     return found
 
 
+def excused() -> dict[str, Any]:
+    """One rule is broken as expected, and one is not although it was expected to be."""
+    tally = enough(FULL)
+    tally.fail(failure())
+    known = ExpectedFailure(rule="WC-CLAIM-8", reason="known", issue="https://issues.example/8")
+    mended = ExpectedFailure(rule="WC-CLAIM-1", reason="was known")
+    return document(tally, replace(FULL, expected_failures=(known, mended), name="theirs"))
+
+
 ALL: Final = {
     made.__name__: made
-    for made in (passing, failing, incomplete, erroneous, unfinished, hostile, with_bindings)
+    for made in (
+        passing,
+        failing,
+        incomplete,
+        erroneous,
+        unfinished,
+        hostile,
+        with_bindings,
+        excused,
+    )
 }
 """Each by its name."""

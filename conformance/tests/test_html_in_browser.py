@@ -81,7 +81,7 @@ def measured(browser: Browser, name: str, width: int, *arguments: str) -> dict[s
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [DESK, PHONE])
-@pytest.mark.parametrize("name", ["passing", "failing", "hostile", "erroneous"])
+@pytest.mark.parametrize("name", ["passing", "failing", "hostile", "erroneous", "excused"])
 def test_the_page_fits_and_can_be_read(
     name: str, width: int, scheme: str, browser: Browser
 ) -> None:

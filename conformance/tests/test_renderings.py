@@ -104,8 +104,15 @@ def test_sarif_says_what_to_do() -> None:
     assert "curl -sS" in first["message"]["text"]
     assert all(rule["help"]["markdown"] for rule in run["tool"]["driver"]["rules"])
     assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].startswith(
-        "1 rule exercised too little"
+        "a sequence of the check"
     )
+
+
+def test_sarif_suppresses_what_is_expected() -> None:
+    """With the reason."""
+    (result,) = parsed_sarif(rendered("sarif", "excused"))["results"]
+    (suppression,) = result["suppressions"]
+    assert suppression["justification"] == "expected: known (https://issues.example/8)"
 
 
 # -- Markdown ----------------------------------------------------------------------------
@@ -167,7 +174,8 @@ def test_annotations_are_commands_of_ours_alone(report: str) -> None:
     found = reports.ALL[report]()
     read = commands(rendered("annotations", report))
     kinds = [kind for kind, _, _ in read]
-    errors = 1 if report == "erroneous" else len(found["failures"])
+    # Of the two reports that have other errors one has its only failure excused.
+    errors = 1 if report in ("erroneous", "excused") else len(found["failures"])
     assert kinds.count("error") == errors
     assert kinds.count("warning") == len(found.get("incomplete_because", []))
     assert kinds.count("notice") == (report != "erroneous")
@@ -194,6 +202,7 @@ def test_annotations_beyond_what_github_shows_are_counted() -> None:
         ("failing", "3 rules broken", "red"),
         ("incomplete", "incomplete, 0 of 92 rules", "yellow"),
         ("erroneous", "could not be checked", "lightgrey"),
+        ("excused", "expected failures to be removed", "red"),
     ],
 )
 def test_the_badge_is_what_shields_io_reads(report: str, message: str, colour: str) -> None:
@@ -204,7 +213,7 @@ def test_the_badge_is_what_shields_io_reads(report: str, message: str, colour: s
         "label": "workflow checkpoint 1.1.0",
         "message": message,
         "color": colour,
-        "isError": report in ("failing", "erroneous"),
+        "isError": report in ("failing", "erroneous", "excused"),
     }
 
 

@@ -41,6 +41,7 @@ def test_every_report_is_admitted_by_the_schema(name: str) -> None:
         ("passing", lambda r: r["moves"][0].update(to="nowhere")),
         ("failing", lambda r: r["failures"].clear()),
         ("failing", lambda r: r["failures"][0].update(rules=[])),
+        ("excused", lambda r: r["not_as_expected"].clear() or r["failures"].clear()),
         ("failing", lambda r: r["failures"][0]["sequence"][0].pop("answered")),
         ("incomplete", lambda r: r["incomplete_because"].clear()),
         ("erroneous", lambda r: r.pop("line")),
@@ -240,6 +241,7 @@ def test_all_formats_are_written_beside_the_report(folder: Path) -> None:
     assert {Path(line).name for line in output.split()} == names
     assert names < {path.name for path in folder.iterdir()}
     assert {path.name for path in folder.glob("*.sh")} == {"WC-CLAIM-8.sh", "WC-TRANS-4.sh"}
+    assert len(list(folder.glob("*.vectors.jsonl"))) == 2
     assert run(str(folder), "--format", "all", "--output", "x")[0] == 2
 
 
@@ -249,6 +251,7 @@ def test_the_scripts_of_an_earlier_run_are_removed(folder: Path) -> None:
     (folder / "mine.sh").write_text("")
     report.write(folder, reports.passing())
     assert {path.name for path in folder.glob("*.sh")} == {"WC-CLAIM-4.sh", "mine.sh"}
+    assert list(folder.glob("*.jsonl")) == []
 
 
 def test_the_command_s_choices_are_the_formats() -> None:

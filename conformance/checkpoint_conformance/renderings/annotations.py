@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from checkpoint_conformance.plain import plain
-from checkpoint_conformance.renderings.facts import Report, commands, summary, text_of
+from checkpoint_conformance.renderings.facts import (
+    Report,
+    cause_of,
+    commands,
+    is_expected,
+    summary,
+    text_of,
+)
 from checkpoint_conformance.verdict import Verdict
 
 EACH_MAX: Final = 10
@@ -22,13 +29,16 @@ def render(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     verdict = Verdict(report["verdict"])
-    failures = report["failures"]
+    failures = [f for f in report["failures"] if not is_expected(report, f)]
     room = EACH_MAX if len(failures) <= EACH_MAX else EACH_MAX - 1
     for failure in failures[:room]:
         rule = plain(failure["rules"][0], 40)
         lines = commands(failure)
         sequence = lines if len(lines) <= COMMANDS_MAX else ["…", *lines[-COMMANDS_MAX:]]
-        message = "\n".join([summary(failure), "", text_of(report, rule), "", *sequence])
+        cause = cause_of(report, rule)
+        said = [summary(failure), "", text_of(report, rule)]
+        said += [f"Usual cause: {cause}"] if cause else []
+        message = "\n".join([*said, "", *sequence])
         yield _command("error", f"{rule} is broken", message)
     if failures[room:]:
         others = ", ".join(plain(failure["rules"][0], 40) for failure in failures[room:])
@@ -36,6 +46,8 @@ def _lines(report: Report) -> Iterator[str]:
     if verdict is Verdict.ERROR:
         yield _command("error", "The conformance run could not be made", plain(report["line"]))
         return
+    for why in (report.get("not_as_expected") or [])[:EACH_MAX]:
+        yield _command("error", "Not as expected", plain(why))
     gaps = report.get("incomplete_because") or []
     title = "Beside that" if verdict is Verdict.FAIL else "Incomplete"
     for gap in gaps[:EACH_MAX]:

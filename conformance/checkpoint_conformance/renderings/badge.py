@@ -21,7 +21,9 @@ def render(report: Report) -> str:
     of = f"{found[Status.PASSED]} of {number(len(report['rules']), 'rule')}"
     messages = {
         Verdict.PASS: f"pass, {of}",
-        Verdict.FAIL: f"{number(found[Status.FAILED], 'rule')} broken",
+        Verdict.FAIL: f"{number(found[Status.FAILED], 'rule')} broken"
+        if found[Status.FAILED]
+        else "expected failures to be removed",
         Verdict.INCOMPLETE: f"incomplete, {of}",
         Verdict.ERROR: "could not be checked",
     }

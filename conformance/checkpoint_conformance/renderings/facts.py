@@ -140,6 +140,17 @@ def script(failure: Mapping[str, Any]) -> str:
     return plain(failure["reproduction"], 20_000, lines=True)
 
 
+def cause_of(report: Report, rule_id: str) -> str:
+    """What usually breaks a rule; empty where nothing is known."""
+    return plain((report["rules"].get(rule_id) or {}).get("usual_cause") or "")
+
+
+def is_expected(report: Report, failure: Mapping[str, Any]) -> bool:
+    """Whether a failure is one that the target's description says there is."""
+    rule = report["rules"].get(failure["rules"][0]) or {}
+    return bool(rule.get("status") == Status.EXPECTED_FAILURE)
+
+
 def summary(failure: Mapping[str, Any], limit: int = VALUE_MAX) -> str:
     """A failure in one line."""
     what, expected, got = (plain(failure[m], limit) for m in ("what", "expected", "got"))

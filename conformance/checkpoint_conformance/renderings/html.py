@@ -21,14 +21,17 @@ from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     SEQUENCE_MAX,
     Report,
+    cause_of,
     counts,
     failure_of,
+    is_expected,
     members,
     number,
     script,
     sections,
     text_of,
 )
+from checkpoint_conformance.report import VECTORS_SUFFIX
 from checkpoint_conformance.verdict import Status, Verdict
 
 _FOLDER: Final = "templates"
@@ -53,7 +56,9 @@ _SIGNS: Final = {
 def render(report: Report) -> str:
     """The page."""
     page_script = _text("report.js")
-    failures = [_failure(report, failure) for failure in report["failures"]]
+    # What is expected to be broken comes after what is not.
+    by_surprise = sorted(report["failures"], key=lambda failure: is_expected(report, failure))
+    failures = [_failure(report, failure) for failure in by_surprise]
     own = {failure["id"] for failure in failures}
     leads_to = {}
     for rule_id in report["rules"]:
@@ -70,8 +75,9 @@ def render(report: Report) -> str:
             verdict=report["verdict"],
             headline=_HEADLINES[Verdict(report["verdict"])],
             line=report["line"],
-            subject=target.get("description") or target.get("url") or "",
+            subject=target.get("description") or target.get("name") or target.get("url") or "",
             facts=_facts(report),
+            not_as_expected=report.get("not_as_expected") or [],
             gaps=report.get("incomplete_because") or [],
             remarks=report.get("remarks") or [],
             details=report.get("details") or "",
@@ -135,6 +141,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     target, versions = report.get("target") or {}, report["versions"]
     facts = []
     if target:
+        named = " ".join(filter(None, (target.get("name"), target.get("version"))))
+        facts += [("Implementation", named)] if named else []
         facts.append(("Target", target.get("url") or ""))
         access = ["the tool"]
         access += ["test controls"] if target.get("controls") else []
@@ -163,6 +171,11 @@ def _failure(report: Report, failure: Mapping[str, Any]) -> dict[str, Any]:
         **{member: plain(failure[member], _TOLD_MAX) for member in ("what", "expected", "got")},
         "differing": [member for member in told if member.differs],
         "equal": [member for member in told if not member.differs],
+        "cause": cause_of(report, failure["rules"][0]),
+        "is_expected": is_expected(report, failure),
+        "vectors": f"{plain(failure['rules'][0], 40)}{VECTORS_SUFFIX}"
+        if failure.get("vector")
+        else "",
         "check": failure["check"],
         "requests": len(sequence),
         "left_out": max(len(sequence) - SEQUENCE_MAX, 0),

@@ -8,6 +8,7 @@ from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     Case,
     Report,
+    cause_of,
     commands,
     failure_of,
     members,
@@ -56,6 +57,11 @@ def _properties(report: Report) -> dict[str, object]:
 
 def _verdict_case(suite: ET.Element, report: Report) -> None:
     case = ET.SubElement(suite, "testcase", name=VERDICT_CASE, classname=SUITE)
+    if report.get("not_as_expected"):
+        failure = ET.SubElement(
+            case, "failure", type="not-as-expected", message=plain(report["line"], MESSAGE_MAX)
+        )
+        failure.text = "\n".join(plain(why) for why in report["not_as_expected"])
     if report["verdict"] in (Verdict.INCOMPLETE, Verdict.ERROR):
         error = ET.SubElement(
             case, "error", type=report["verdict"], message=plain(report["line"], MESSAGE_MAX)
@@ -75,7 +81,7 @@ def _rule_case(suite: ET.Element, report: Report, case: Case, classname: str) ->
         broken = ET.SubElement(
             element, "failure", type=case.rule, message=plain(message, MESSAGE_MAX)
         )
-        broken.text = _told(case, failure) if failure else message
+        broken.text = _told(case, failure, cause_of(report, case.rule)) if failure else message
     elif case.status is not Status.PASSED:
         ET.SubElement(
             element, "skipped", type=str(case.status), message=f"{case.status}: {case.reason}"
@@ -84,7 +90,7 @@ def _rule_case(suite: ET.Element, report: Report, case: Case, classname: str) ->
     ET.SubElement(element, "system-out").text = f"{case.text}\n{case.hits} hits{least}"
 
 
-def _told(case: Case, failure: Mapping[str, Any]) -> str:
+def _told(case: Case, failure: Mapping[str, Any], cause: str) -> str:
     lines = [
         f"{case.rule}: {case.text}",
         "",
@@ -92,6 +98,7 @@ def _told(case: Case, failure: Mapping[str, Any]) -> str:
         f"  expected  {plain(failure['expected'])}",
         f"  got       {plain(failure['got'])}",
     ]
+    lines += [f"  usual cause: {cause}"] if cause else []
     lines += [
         f"  and {member.name} is {member.got}, expected {member.expected}"
         for member in members(failure)

@@ -11,8 +11,10 @@ from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     VALUE_MAX,
     Report,
+    cause_of,
     commands,
     counts,
+    is_expected,
     members,
     number,
     sections,
@@ -45,6 +47,8 @@ def render(report: Report) -> str:
                 for member in members(failure)
                 if member.differs and f"`{member.name}`" not in failure["what"]
             ],
+            "cause": cause_of(report, failure["rules"][0]),
+            "expected_failure": is_expected(report, failure),
             "check": failure["check"],
             "requests": number(len(failure.get("sequence", [])), "request"),
             "commands": [line[:_LINE_MAX] for line in commands(failure)[-COMMANDS_MAX:]],
@@ -59,6 +63,7 @@ def render(report: Report) -> str:
         sections=sections(report),
         found=counts(report),
         statuses=list(Status),
+        not_as_expected=report.get("not_as_expected") or [],
         gaps=report.get("incomplete_because") or [],
         remarks=report.get("remarks") or [],
         numbers=_numbers(report),

@@ -13,12 +13,14 @@ from checkpoint_conformance.renderings.facts import (
     SEQUENCE_MAX,
     Case,
     Report,
+    cause_of,
     commands,
+    is_expected,
     members,
     sections,
     summary,
 )
-from checkpoint_conformance.verdict import Status, Verdict
+from checkpoint_conformance.verdict import Verdict
 
 SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -32,7 +34,11 @@ def render(report: Report) -> str:
     verdict = Verdict(report["verdict"])
     ids = list(report["rules"])
     version = plain(report["versions"].get("workflow-checkpoint", "0"), 40)
-    notes = [*(report.get("incomplete_because") or []), *(report.get("remarks") or [])]
+    notes = [
+        note
+        for member in ("not_as_expected", "incomplete_because", "remarks")
+        for note in report.get(member) or []
+    ]
     if verdict is Verdict.ERROR:
         notes.append(report["line"])
     invocation: dict[str, Any] = {
@@ -50,7 +56,7 @@ def render(report: Report) -> str:
                 "name": "workflow-checkpoint",
                 "version": version,
                 "rules": [
-                    _rule(case, section.name)
+                    _rule(case, section.name, cause_of(report, case.rule))
                     for section in sections(report)
                     for case in _once(section.cases)
                 ],
@@ -84,9 +90,11 @@ def _once(found: Any) -> list[Case]:
     return list({case.rule: case for case in found}.values())
 
 
-def _rule(case: Case, section: str) -> dict[str, Any]:
+def _rule(case: Case, section: str, cause: str) -> dict[str, Any]:
     least = f"at least {case.floor} hits" if case.floor else "no floor"
     facts = f"Section {section}; class {case.rule_class}; tested {case.access}; {least}."
+    if cause:
+        facts += f"\n\nWhat usually breaks it: {cause}"
     return {
         "id": case.rule,
         "shortDescription": {"text": plain(case.text, 160)},
@@ -136,7 +144,7 @@ def _result(report: Report, failure: Mapping[str, Any], ids: list[str]) -> dict[
     }
     if rule in ids:
         result["ruleIndex"] = ids.index(rule)
-        if report["rules"][rule]["status"] == Status.EXPECTED_FAILURE:
+        if is_expected(report, failure):
             why = plain(report["rules"][rule].get("reason") or "expected")
             result["suppressions"] = [{"kind": "external", "justification": why}]
     return result

@@ -13,6 +13,7 @@ from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     Report,
     cases,
+    cause_of,
     commands,
     members,
     number,
@@ -23,7 +24,7 @@ from checkpoint_conformance.verdict import Status, Verdict
 _COLOURS: Final = {
     Status.PASSED: "green",
     Status.FAILED: "bold red",
-    Status.EXPECTED_FAILURE: "yellow",
+    Status.EXPECTED_FAILURE: "magenta",
     Status.NOT_APPLICABLE: "dim",
     Status.NOT_RUN: "yellow",
     Status.INSPECTION: "dim",
@@ -105,9 +106,9 @@ def show_failure(console: Console, failure: Mapping[str, Any], report: Report) -
         if member.differs and f"`{member.name}`" not in failure["what"]:
             told = f"and {member.name} is {member.got}, expected {member.expected}"
             console.print(f"  {escape(told)}", highlight=False)
-    usual = report["rules"].get(broken[0], {}).get("usual_cause")
-    if usual:
-        console.print(f"  [dim]usual cause[/] {escape(plain(usual))}", highlight=False)
+    cause = cause_of(report, failure["rules"][0])
+    if cause:
+        console.print(f"  [dim]usual cause[/] {escape(cause)}", highlight=False)
     lines = commands(failure)
     console.print(
         f"\nTo see it again ({number(len(failure.get('sequence', [])), 'request')}, found by the "
