@@ -152,6 +152,14 @@ def excused() -> dict[str, Any]:
     return document(tally, replace(FULL, expected_failures=(known, mended), name="theirs"))
 
 
+def knowing() -> dict[str, Any]:
+    """One rule is broken, as expected, so the run passes."""
+    tally = enough(FULL)
+    tally.fail(failure())
+    known = ExpectedFailure(rule="WC-CLAIM-8", reason="known")
+    return document(tally, replace(FULL, expected_failures=(known,)))
+
+
 ALL: Final = {
     made.__name__: made
     for made in (
@@ -163,6 +171,7 @@ ALL: Final = {
         hostile,
         with_bindings,
         excused,
+        knowing,
     )
 }
 """Each by its name."""
