@@ -85,7 +85,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="default",
-            stateful_examples=1200,
+            stateful_examples=1000,
             stateful_steps=40,
             fuzz_examples=60,
             race_rounds=10,
