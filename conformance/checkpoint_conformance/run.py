@@ -76,7 +76,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     for profile in (
         Profile(
             name="quick",
-            stateful_examples=100,
+            stateful_examples=60,
             stateful_steps=30,
             fuzz_examples=8,
             race_rounds=2,
