@@ -3,7 +3,6 @@
 import itertools
 import json
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -51,7 +50,7 @@ def examine(description: Description) -> int:
         with ExitStack() as stack:
             target = stack.enter_context(running(description))
             for look in (_reached, _version, _clock, _health, _controls, _store):
-                findings += _looked(look, target)
+                findings.append(look(target))
                 _show(console, findings[-1])
                 if findings[0].fine is False:
                     break
@@ -64,10 +63,6 @@ def examine(description: Description) -> int:
         highlight=False,
     )
     return 0 if ready else EXIT_UNREACHABLE
-
-
-def _looked(look: Callable[[Target], Finding], target: Target) -> list[Finding]:
-    return [look(target)]
 
 
 def _show(console: Console, finding: Finding) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import structlog
 
-LEVELS = ("debug", "info", "warning", "error")
-
 
 def configure(level: str) -> None:
     """Send this process's logs, ours and the HTTP layer's, to standard error."""
