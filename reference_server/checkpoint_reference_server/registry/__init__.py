@@ -1,0 +1,6 @@
+"""One registry record and the descriptions that are generated from it (section 13)."""
+
+from checkpoint_reference_server.registry.mcp_tool import make_mcp_tool
+from checkpoint_reference_server.registry.record import RECORD, RegistryRecord
+
+__all__ = ["RECORD", "RegistryRecord", "make_mcp_tool"]
