@@ -1,9 +1,9 @@
-"""The HTTP binding (section 11) as an ASGI application."""
+"""The HTTP binding (section 11) and the published descriptions (13) as an ASGI application."""
 
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -23,7 +23,9 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.documents import routes
 from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -38,6 +40,8 @@ class Settings:
     controls_port: int | None = None
     """The loopback port whose connections reach the test controls, where they are on."""
     log_level: str = "info"
+    deployment: Deployment = field(default_factory=Deployment)
+    """What the published descriptions say of this deployment."""
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -96,6 +100,7 @@ def create_app(settings: Settings) -> ASGIApp:
         routes=[
             Route(TOOL_PATH, checkpoint, methods=["POST"]),
             Route(HEALTH_PATH, health, methods=["GET"]),
+            *routes(settings.deployment),
         ],
         exception_handlers={
             HTTPException: _plain,

@@ -22,6 +22,8 @@ from uvicorn.supervisors import Multiprocess
 from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.controls import CONTROLS_HOST
+from checkpoint_reference_server.registry import Deployment, listening_url
+from checkpoint_reference_server.registry.deployment import DURABILITY_UNSAID
 from checkpoint_reference_server.store import (
     Store,
     StoreError,
@@ -56,14 +58,19 @@ class Options:
     """Where to write, once requests are answered, the addresses as one JSON object."""
     exit_with_input: bool
     """Whether to stop when standard input ends, as it does when its writer dies."""
+    public_url: str | None = None
+    """How callers reach the server; ``None`` for where it listens."""
+    publisher_domain: str = ""
+    durability: str | None = None
+    """What survives a crash of the store, in one sentence; ``None`` to promise nothing."""
 
 
 def serve(options: Options) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), then drain.
 
     Raises:
-        ServeError: the port is taken, the store is away or set to evict, or the ready file
-            cannot be written.
+        ServeError: the port is taken, the store is away or set to evict, the ready file
+            cannot be written, or the public URL or the domain cannot be published.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -79,6 +86,7 @@ def serve(options: Options) -> None:
         if options.ready_file is not None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
+        deployment = _deployment(options, _port(listener))
         try:
             store = stack.enter_context(open_store(options.valkey_url))
             refuse_if_it_evicts(store.url)
@@ -94,6 +102,7 @@ def serve(options: Options) -> None:
             hmac_key=options.hmac_key,
             controls_port=controls_port,
             log_level=options.log_level,
+            deployment=deployment,
         )
         config = uvicorn.Config(
             partial(_create_worker, settings),
@@ -119,6 +128,18 @@ def serve(options: Options) -> None:
                 raise KeyboardInterrupt
         else:
             server.run(sockets=sockets)
+
+
+def _deployment(options: Options, port: int) -> Deployment:
+    try:
+        return Deployment(
+            public_url=options.public_url or listening_url(options.host, port),
+            publisher_domain=options.publisher_domain,
+            offers_mcp=False,
+            durability=options.durability or DURABILITY_UNSAID,
+        )
+    except ValueError as error:
+        raise ServeError(f"cannot describe this deployment: {error}") from None
 
 
 class _Addresses:
