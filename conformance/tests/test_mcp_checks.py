@@ -264,28 +264,107 @@ def _another_text(members: Members) -> None:
 
 MCP_FAULTS: list[tuple[str, Tamper, Part, str]] = [
     ("problems are protocol errors", problems(_protocol_error), mcp.mcp_checks, "WC-MCP-3"),
-    ("problems are no errors", problems(lambda m: m["result"].pop("isError")), walk.walk_frozen, "WC-MCP-3"),
+    (
+        "problems are no errors",
+        problems(lambda m: m["result"].pop("isError")),
+        walk.walk_frozen,
+        "WC-MCP-3",
+    ),
     ("problems have another text", problems(_another_text), walk.walk_frozen, "WC-MCP-3"),
-    ("problems have status 200", problems(lambda m: m["result"]["structuredContent"].update(status=200)), walk.walk_frozen, "WC-MCP-3"),
+    (
+        "problems have status 200",
+        problems(lambda m: m["result"]["structuredContent"].update(status=200)),
+        walk.walk_frozen,
+        "WC-MCP-3",
+    ),
     ("results have another text", results(_another_text), walk.walk_frozen, "WC-MCP-2"),
-    ("results have no text", results(lambda m: m["result"].update(content=[])), walk.walk_frozen, "WC-MCP-2"),
-    ("results are text alone", results(lambda m: m["result"].pop("structuredContent")), walk.walk_frozen, "WC-MCP-2"),
-    ("results are errors", results(lambda m: m["result"].update(isError=True)), walk.walk_frozen, "WC-MCP-2"),
+    (
+        "results have no text",
+        results(lambda m: m["result"].update(content=[])),
+        walk.walk_frozen,
+        "WC-MCP-2",
+    ),
+    (
+        "results are text alone",
+        results(lambda m: m["result"].pop("structuredContent")),
+        walk.walk_frozen,
+        "WC-MCP-2",
+    ),
+    (
+        "results are errors",
+        results(lambda m: m["result"].update(isError=True)),
+        walk.walk_frozen,
+        "WC-MCP-2",
+    ),
     ("arguments are wanted", _wants_arguments, mcp.mcp_checks, "WC-MCP-2"),
     ("old clients are refused", _no_old_clients, mcp.mcp_checks, "WC-MCP-1"),
-    ("a second tool", changed("tools/list", lambda m: m["result"]["tools"].append({"name": "ping", "inputSchema": {"type": "object"}})), mcp.mcp_checks, "WC-MCP-1"),
-    ("a tool of another name", tool(lambda t: t.update(name="checkpoint")), mcp.mcp_checks, "WC-MCP-1"),
+    (
+        "a second tool",
+        changed(
+            "tools/list",
+            lambda m: m["result"]["tools"].append(
+                {"name": "ping", "inputSchema": {"type": "object"}}
+            ),
+        ),
+        mcp.mcp_checks,
+        "WC-MCP-1",
+    ),
+    (
+        "a tool of another name",
+        tool(lambda t: t.update(name="checkpoint")),
+        mcp.mcp_checks,
+        "WC-MCP-1",
+    ),
     ("no annotations", tool(lambda t: t.pop("annotations")), mcp.mcp_checks, "WC-MCP-5"),
-    ("a destructive tool", tool(lambda t: t["annotations"].update(destructiveHint=True)), mcp.mcp_checks, "WC-MCP-5"),
-    ("a combinator at the root", tool(lambda t: t["inputSchema"].update(oneOf=[{}])), mcp.mcp_checks, "WC-MCP-6"),
-    ("a root without type", tool(lambda t: t["outputSchema"].pop("type")), mcp.mcp_checks, "WC-MCP-6"),
-    ("an input schema that takes anything", tool(lambda t: t.update(inputSchema={"type": "object"})), mcp.mcp_checks, "WC-MCP-6"),
-    ("an input schema that is none", tool(lambda t: t["inputSchema"].update(properties=7)), mcp.mcp_checks, "WC-MCP-6"),
-    ("an output schema that refers elsewhere", tool(lambda t: t["outputSchema"].update(properties={"code": {"$ref": "https://elsewhere.test/code"}})), mcp.mcp_checks, "WC-MCP-6"),
-    ("an output schema for results alone", tool(lambda t: t["outputSchema"].update(required=["workflow_hash"])), mcp.mcp_checks, "WC-MCP-6"),
+    (
+        "a destructive tool",
+        tool(lambda t: t["annotations"].update(destructiveHint=True)),
+        mcp.mcp_checks,
+        "WC-MCP-5",
+    ),
+    (
+        "a combinator at the root",
+        tool(lambda t: t["inputSchema"].update(oneOf=[{}])),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
+    (
+        "a root without type",
+        tool(lambda t: t["outputSchema"].pop("type")),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
+    (
+        "an input schema that takes anything",
+        tool(lambda t: t.update(inputSchema={"type": "object"})),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
+    (
+        "an input schema that is none",
+        tool(lambda t: t["inputSchema"].update(properties=7)),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
+    (
+        "an output schema that refers elsewhere",
+        tool(
+            lambda t: t["outputSchema"].update(
+                properties={"code": {"$ref": "https://elsewhere.test/code"}}
+            )
+        ),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
+    (
+        "an output schema for results alone",
+        tool(lambda t: t["outputSchema"].update(required=["workflow_hash"])),
+        mcp.mcp_checks,
+        "WC-MCP-6",
+    ),
     ("records of its own", _records_of_its_own, doors.doors, "WC-MCP-4"),
     ("errors repeat what was sent", _echoes, mcp.mcp_checks, "WC-PRIV-1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -368,7 +447,11 @@ def _strict(message: Message, forward: Forward) -> HttpAnswer:
 
 
 DRIFTS: list[tuple[str, Tamper, str]] = [
-    ("a limit of the manifest's schema", manifest(lambda m: raise_a_limit(m["input_schema"])), "WC-REG-1"),
+    (
+        "a limit of the manifest's schema",
+        manifest(lambda m: raise_a_limit(m["input_schema"])),
+        "WC-REG-1",
+    ),
     ("a limit of the OpenAPI document", openapi(raise_a_limit), "WC-REG-1"),
     ("a limit of the MCP tool", tool(lambda t: raise_a_limit(t["inputSchema"])), "WC-REG-1"),
     ("an implementation that takes less", _strict, "WC-REG-1"),
@@ -376,16 +459,36 @@ DRIFTS: list[tuple[str, Tamper, str]] = [
     ("the OpenAPI version", openapi(lambda m: m["info"].update(version="1")), "WC-REG-2"),
     ("the version in llms.txt", text(b"1.1.0", b"1.1"), "WC-REG-2"),
     ("the version of an ARD entry", ard(lambda m: m["entries"][0].update(version="2")), "WC-REG-2"),
-    ("the version over MCP", changed("initialize", lambda m: m["result"]["serverInfo"].update(version="0.1")), "WC-REG-2"),
-    ("an example's answer", manifest(lambda m: m["examples"][0]["response"].update(generation=2)), "WC-REG-3"),
+    (
+        "the version over MCP",
+        changed("initialize", lambda m: m["result"]["serverInfo"].update(version="0.1")),
+        "WC-REG-2",
+    ),
+    (
+        "an example's answer",
+        manifest(lambda m: m["examples"][0]["response"].update(generation=2)),
+        "WC-REG-3",
+    ),
     ("a member too many in the manifest", manifest(lambda m: m.update(vendor="us")), "WC-REG-4"),
-    ("a member too few in the manifest", manifest(lambda m: m["retention"].pop("stored")), "WC-REG-4"),
+    (
+        "a member too few in the manifest",
+        manifest(lambda m: m["retention"].pop("stored")),
+        "WC-REG-4",
+    ),
     ("a member of another kind", manifest(lambda m: m.update(use_when="always")), "WC-REG-4"),
     ("a stage of the manifest", manifest(lambda m: m["stages"].append("done")), "WC-REG-4"),
-    ("a move of the manifest", manifest(lambda m: m["graph"][0]["evidence"].append("external_read")), "WC-REG-4"),
+    (
+        "a move of the manifest",
+        manifest(lambda m: m["graph"][0]["evidence"].append("external_read")),
+        "WC-REG-4",
+    ),
     ("a limit of the manifest", manifest(lambda m: m["limits"].update(generations=17)), "WC-REG-4"),
     ("an error of the manifest", manifest(lambda m: m["errors"][1].update(retry=True)), "WC-REG-4"),
-    ("the manifest's result schema", manifest(lambda m: m["output_schema"].update(additionalProperties=True)), "WC-REG-4"),
+    (
+        "the manifest's result schema",
+        manifest(lambda m: m["output_schema"].update(additionalProperties=True)),
+        "WC-REG-4",
+    ),
     ("the manifest hides MCP", manifest(lambda m: m.update(mcp=None)), "WC-REG-4"),
     ("llms.txt lacks a code", text(b"OBSERVATION_CONFLICT", b"CONFLICT"), "WC-REG-5"),
     ("llms.txt lacks an evidence type", text(b"external_absence", b"absence"), "WC-REG-5"),
@@ -393,12 +496,24 @@ DRIFTS: list[tuple[str, Tamper, str]] = [
     ("llms.txt lacks what callers owe", text(b"recovery_required", b"recovery"), "WC-REG-5"),
     ("no OpenAPI document", _missing, "WC-REG-6"),
     ("an OpenAPI document that is none", openapi(lambda m: m.pop("info")), "WC-REG-6"),
-    ("an OpenAPI document of another version", openapi(lambda m: m.update(openapi="3.0.3")), "WC-REG-6"),
+    (
+        "an OpenAPI document of another version",
+        openapi(lambda m: m.update(openapi="3.0.3")),
+        "WC-REG-6",
+    ),
     ("a reference to nothing", openapi(lambda m: m["components"].update(schemas={})), "WC-REG-6"),
-    ("a path that is not served", openapi(lambda m: m["paths"].update({"/v2": m["paths"][TOOL_PATH]})), "WC-REG-6"),
+    (
+        "a path that is not served",
+        openapi(lambda m: m["paths"].update({"/v2": m["paths"][TOOL_PATH]})),
+        "WC-REG-6",
+    ),
     ("an ARD manifest that is none", ard(lambda m: m.pop("entries")), "WC-REG-6"),
-    ("an ARD entry that points at nothing", ard(lambda m: [e.update(url="https://a.test/nowhere") for e in m["entries"] if "url" in e]), "WC-REG-6"),
-]  # fmt: skip
+    (
+        "an ARD entry that points at nothing",
+        ard(lambda m: [e.update(url="https://a.test/nowhere") for e in m["entries"] if "url" in e]),
+        "WC-REG-6",
+    ),
+]
 
 
 @pytest.mark.parametrize(
