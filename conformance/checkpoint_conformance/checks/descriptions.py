@@ -430,7 +430,9 @@ def _llms(looking: _Looking, text: str) -> None:
 
 
 def _names(text: str, word: str) -> bool:
-    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])", text) is not None
+    # A path may follow a host, a word may not follow a letter.
+    before = "" if word.startswith("/") else "(?<![A-Za-z0-9_])"
+    return re.search(rf"{before}{re.escape(word)}(?![A-Za-z0-9_])", text) is not None
 
 
 def _versions(looking: _Looking, published: _Published) -> None:
