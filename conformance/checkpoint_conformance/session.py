@@ -135,14 +135,14 @@ class Session:
         exchange, came = self.ask(
             self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
         )
-        return self._judge(request, exchange, came, moves)
+        return self.judge_answer(request, exchange, came, moves)
 
     def send_raw(
         self, request: Request, *, headers: Headers = JSON_HEADERS, pad_to: int = 0
     ) -> Told:
         """Send one request with just these headers, its body padded with white space."""
         exchange, came = self.ask(self.body(request).ljust(pad_to), headers)
-        return self._judge(request, exchange, came, None)
+        return self.judge_answer(request, exchange, came)
 
     def ask(
         self,
@@ -238,15 +238,19 @@ class Session:
         """
         self.know(format_request(self.identity, request))
         came = self.settle(exchange)
-        return None if came is None else self._judge(request, exchange, came, None)
+        return None if came is None else self.judge_answer(request, exchange, came)
 
-    def judge_answer(self, request: Request, exchange: Exchange, came: Answer) -> Told:
-        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does."""
-        return self._judge(request, exchange, came, None)
-
-    def _judge(
-        self, request: Request, exchange: Exchange, came: Answer, moves: list[Move] | None
+    def judge_answer(
+        self,
+        request: Request,
+        exchange: Exchange,
+        came: Answer,
+        moves: list[Move] | None = None,
     ) -> Told:
+        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does.
+
+        ``moves`` is the sequence up to here, where it can be repeated as requests alone.
+        """
         self.moves = moves
         before = self.oracle.record
         judgement = self.oracle.judge(request, exchange, came)
