@@ -37,7 +37,7 @@ from checkpoint_conformance.graph import cell_of
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
-from checkpoint_model.vocabulary import TOOL_PATH
+from checkpoint_model.vocabulary import TOOL_PATH, Action
 
 LOST_IN_A_ROW_MAX: Final = 5
 """So many requests in a row without an answer, and the run ends rather than wait for each."""
@@ -171,7 +171,7 @@ class Session:
                 return exchange, came
             time.sleep(_wait_seconds(exchange))
         why = "RATE_LIMITED again and again"
-        self._tally.lose(why)
+        self._tally.lose(why, self._named(exchange))
         raise LostError(why)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
@@ -179,7 +179,7 @@ class Session:
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
         self.note(exchange, None)
         if isinstance(exchange.answer, Lost):
-            self._lose(exchange.answer.why)
+            self._lose(exchange.answer.why, exchange)
         self._tally.answered()
         for fault in self._leaks(exchange):
             self.report(fault)
@@ -208,11 +208,11 @@ class Session:
             self.report(fault)
         if isinstance(came, Unknown):
             # A server that answers 501 to what it does not have yet is there all the same.
-            self._lose(came.why, answered=isinstance(exchange.answer, HttpAnswer))
+            self._lose(came.why, exchange, answered=isinstance(exchange.answer, HttpAnswer))
         code = came.code if isinstance(came, Problem) else None
         if code is not None and code not in expecting:
             if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
-                self._lose(str(code))
+                self._lose(str(code), exchange)
             if code is ErrorCode.TOOL_PAUSED:
                 raise TargetPausedError("the target answers TOOL_PAUSED: an operator paused it")
             if code is ErrorCode.RATE_LIMITED:
@@ -223,11 +223,18 @@ class Session:
             self._tally.hit(*(_form_rules(came) - broken))
         return came
 
-    def _lose(self, why: str, *, answered: bool = False) -> NoReturn:
-        self._tally.lose(why)
+    def _lose(self, why: str, exchange: Exchange, *, answered: bool = False) -> NoReturn:
+        self._tally.lose(why, self._named(exchange))
         if answered:
             self._tally.answered()
         raise LostError(why)
+
+    def _named(self, exchange: Exchange) -> str:
+        """A request for people: its action, where it has one, and the check that sent it."""
+        action = (json_object(exchange.body) or {}).get("action")
+        known = exchange.path == TOOL_PATH and isinstance(action, str) and action in set(Action)
+        what = f"a `{action}`" if known else f"{exchange.method} {exchange.path}"
+        return f"{what} of the check «{self._check}»"
 
     # -- judging -------------------------------------------------------------------------
 

@@ -846,6 +846,9 @@ def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target)
     assert run.tally.failures == {}
     assert run.tally.lost > 0
     assert run.tally.hits["WC-CONC-4"] == 1
+    kinds = {"a `claim` of the check «»: the connection was closed before an answer"}
+    assert kinds <= set(run.tally.lost_what)
+    assert run.tally.lost_what.total() == run.tally.lost
 
 
 def test_after_a_lost_answer_the_next_body_is_of_the_next_workflow(target: Target) -> None:

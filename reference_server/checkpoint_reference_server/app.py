@@ -63,7 +63,7 @@ def create_app(settings: Settings) -> ASGIApp:
         # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
         codings = ", ".join(headers.getlist("content-encoding")) or None
         answer = await tool.answer(body, headers.get("content-type"), codings)
-        log.info(
+        log.debug(
             "request",
             action=answer.action,
             status=answer.http_status,
