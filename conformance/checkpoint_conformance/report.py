@@ -83,6 +83,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "failures": [_failure(failure, run) for failure in run.tally.failures.values()],
         "requests": run.tally.requests,
         "unanswered": run.tally.lost,
+        "lost": [
+            {"what": what, "times": times} for what, times in run.tally.lost_what.most_common()
+        ],
         "remarks": list(run.tally.remarks),
         "target": {
             "url": target.address.url,

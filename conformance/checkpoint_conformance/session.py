@@ -39,7 +39,7 @@ from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
-from checkpoint_model.vocabulary import TOOL_PATH
+from checkpoint_model.vocabulary import TOOL_PATH, Action
 
 LOST_IN_A_ROW_MAX: Final = 5
 """So many requests in a row without an answer, and the run ends rather than wait for each."""
@@ -137,14 +137,14 @@ class Session:
         exchange, came = self.ask(
             self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
         )
-        return self._judge(request, exchange, came, moves)
+        return self.judge_answer(request, exchange, came, moves)
 
     def send_raw(
         self, request: Request, *, headers: Headers = JSON_HEADERS, pad_to: int = 0
     ) -> Told:
         """Send one request with just these headers, its body padded with white space."""
         exchange, came = self.ask(self.body(request).ljust(pad_to), headers)
-        return self._judge(request, exchange, came, None)
+        return self.judge_answer(request, exchange, came)
 
     def ask(
         self,
@@ -173,7 +173,7 @@ class Session:
                 return exchange, came
             time.sleep(_wait_seconds(read(exchange)))
         why = "RATE_LIMITED again and again"
-        self._tally.lose(why)
+        self._tally.lose(why, self._named(exchange))
         raise LostError(why)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
@@ -181,7 +181,7 @@ class Session:
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
         self.heard(exchange)
         if isinstance(exchange.answer, Lost):
-            self._lose(exchange.answer.why)
+            self._lose(exchange.answer.why, exchange)
         self._tally.answered()
         return exchange, exchange.answer
 
@@ -217,11 +217,11 @@ class Session:
             self.report(fault)
         if isinstance(came, Unknown):
             # A server that answers 501 to what it does not have yet is there all the same.
-            self._lose(came.why, answered=isinstance(exchange.answer, HttpAnswer))
+            self._lose(came.why, exchange, answered=isinstance(exchange.answer, HttpAnswer))
         code = came.code if isinstance(came, Problem) else None
         if code is not None and code not in expecting:
             if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
-                self._lose(str(code))
+                self._lose(str(code), exchange)
             if code is ErrorCode.TOOL_PAUSED:
                 raise TargetPausedError("the target answers TOOL_PAUSED: an operator paused it")
             if code is ErrorCode.RATE_LIMITED:
@@ -232,11 +232,18 @@ class Session:
             self._tally.hit(*(_form_rules(came, exchange.binding) - broken))
         return came
 
-    def _lose(self, why: str, *, answered: bool = False) -> NoReturn:
-        self._tally.lose(why)
+    def _lose(self, why: str, exchange: Exchange, *, answered: bool = False) -> NoReturn:
+        self._tally.lose(why, self._named(exchange))
         if answered:
             self._tally.answered()
         raise LostError(why)
+
+    def _named(self, exchange: Exchange) -> str:
+        """A request for people: its action, where it has one, and the check that sent it."""
+        action = (json_object(exchange.body) or {}).get("action")
+        known = exchange.path == TOOL_PATH and isinstance(action, str) and action in set(Action)
+        what = f"a `{action}`" if known else f"{exchange.method} {exchange.path}"
+        return f"{what} of the check «{self._check}»"
 
     # -- judging -------------------------------------------------------------------------
 
@@ -247,19 +254,23 @@ class Session:
         """
         self.know(format_request(self.identity, request))
         came = self.settle(exchange)
-        return None if came is None else self._judge(request, exchange, came, None)
+        return None if came is None else self.judge_answer(request, exchange, came)
 
     def go_by(self, client: Client) -> None:
         """Send what follows through another connection, or another binding."""
         self._client = client
 
-    def judge_answer(self, request: Request, exchange: Exchange, came: Answer) -> Told:
-        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does."""
-        return self._judge(request, exchange, came, None)
-
-    def _judge(
-        self, request: Request, exchange: Exchange, came: Answer, moves: list[Move] | None
+    def judge_answer(
+        self,
+        request: Request,
+        exchange: Exchange,
+        came: Answer,
+        moves: list[Move] | None = None,
     ) -> Told:
+        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does.
+
+        ``moves`` is the sequence up to here, where it can be repeated as requests alone.
+        """
         self.moves = moves
         before = self.oracle.record
         judgement = self.oracle.judge(request, exchange, came)

@@ -75,6 +75,8 @@ class Failure:
 
 
 Hits: TypeAlias = Counter[str]
+LOST_KINDS_MAX: Final = 50
+"""Of requests that were lost, how many kinds are told apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +104,8 @@ class Tally:
     lost: int = 0
     lost_in_a_row: int = 0
     lost_why: Counter[str] = field(default_factory=Counter)
+    lost_what: Counter[str] = field(default_factory=Counter)
+    """Which requests those were, and why, in one line each; as many kinds as `LOST_KINDS_MAX`."""
     incomplete: list[str] = field(default_factory=list)
     """Why the run did not do all that it set out to do."""
     remarks: list[str] = field(default_factory=list)
@@ -134,12 +138,15 @@ class Tally:
         """Note that the target answered, so that whatever was lost before was a moment's."""
         self.lost_in_a_row = 0
 
-    def lose(self, why: str) -> None:
-        """Count a request whose outcome is unknown."""
+    def lose(self, why: str, what: str = "a request") -> None:
+        """Count a request whose outcome is unknown; ``what`` names it for people."""
         with self._lock:
             self.lost += 1
             self.lost_in_a_row += 1
             self.lost_why[why] += 1
+            line = f"{what}: {why}"
+            if line in self.lost_what or len(self.lost_what) < LOST_KINDS_MAX:
+                self.lost_what[line] += 1
 
     def fail(self, failure: Failure) -> None:
         """Keep a failure, unless a shorter one of its rule and binding is known."""

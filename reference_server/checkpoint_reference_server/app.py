@@ -64,7 +64,7 @@ def create_app(settings: Settings) -> ASGIApp:
     tool = Tool(store, Digests(settings.hmac_key), controls)
 
     def log_answer(binding: str, answer: Answer, started: float) -> None:
-        log.info(
+        log.debug(
             "request",
             binding=binding,
             action=answer.action,

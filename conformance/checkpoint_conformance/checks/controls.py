@@ -328,7 +328,7 @@ def _refused(run: Run, controls: Controls, path: str, body: bytes) -> None:
     session.noted([as_sent(exchange, None, on_controls=True)])
     answer = exchange.answer
     if not isinstance(answer, HttpAnswer):
-        run.tally.lose(answer.reason)
+        run.tally.lose(answer.reason, f"the control POST {path}")
         return
     if answer.status != 400 or "code" in (json_object(answer.body) or {}):
         session.fail(

@@ -151,6 +151,19 @@ def cause_of(report: Report, rule_id: str) -> str:
     return plain((report["rules"].get(rule_id) or {}).get("usual_cause") or "")
 
 
+def lost(report: Report) -> list[str]:
+    """Which requests had no answer that tells what was decided, a line each."""
+    return [
+        f"{plain(kind['what'], VALUE_MAX)} ({number(kind['times'], 'time')})"
+        for kind in report.get("lost") or []
+    ]
+
+
+def remarks(report: Report) -> list[str]:
+    """What is worth knowing and changes no verdict."""
+    return [*(report.get("remarks") or []), *(f"Not answered: {kind}" for kind in lost(report))]
+
+
 def is_expected(report: Report, failure: Mapping[str, Any]) -> bool:
     """Whether a failure is one that the target's description says there is."""
     rule = report["rules"].get(failure["rules"][0]) or {}
