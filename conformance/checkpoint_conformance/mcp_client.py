@@ -259,6 +259,17 @@ def call_params(arguments: bytes | None) -> bytes:
     return name + (b"}" if arguments is None else b',"arguments":' + arguments + b"}")
 
 
+def arguments_of(body: bytes) -> dict[str, Any] | None:
+    """The arguments of a call, from its message; None where it is none."""
+    try:
+        message = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    params = message.get("params") if isinstance(message, dict) else None
+    arguments = params.get("arguments") if isinstance(params, dict) else None
+    return arguments if isinstance(arguments, dict) else None
+
+
 def message_of(answer: HttpAnswer, request_id: int | None) -> dict[str, Any] | None:
     """The JSON-RPC message that answers a request, as JSON or as an event; None if none does."""
     kind = (answer.header("content-type") or "").partition(";")[0].strip().lower()

@@ -6,8 +6,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from checkpoint_conformance.answers import json_object
 from checkpoint_conformance.client import Address
-from checkpoint_conformance.mcp_client import REVISION_HEADER, SESSION_HEADER, Revision, envelope
+from checkpoint_conformance.mcp_client import (
+    REVISION_HEADER,
+    SESSION_HEADER,
+    Revision,
+    arguments_of,
+    envelope,
+)
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Target
@@ -151,11 +158,7 @@ def _quoted(body: str, key: str | None) -> str:
 
 
 def _workflow_key(sent: Sent) -> str | None:
-    try:
-        body = json.loads(sent.body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    if sent.binding is Binding.MCP and isinstance(body, dict):
-        body = (body.get("params") or {}).get("arguments")
-    key = body.get("workflow_key") if isinstance(body, dict) else None
+    is_call = sent.binding is Binding.MCP
+    request = arguments_of(sent.body) if is_call else json_object(sent.body)
+    key = (request or {}).get("workflow_key")
     return key if isinstance(key, str) else None

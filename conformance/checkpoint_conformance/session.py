@@ -34,7 +34,7 @@ from checkpoint_conformance.answers import (
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
-from checkpoint_conformance.mcp_client import ProtocolError
+from checkpoint_conformance.mcp_client import ProtocolError, arguments_of
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
@@ -240,8 +240,11 @@ class Session:
 
     def _named(self, exchange: Exchange) -> str:
         """A request for people: its action, where it has one, and the check that sent it."""
-        action = (json_object(exchange.body) or {}).get("action")
-        known = exchange.path == TOOL_PATH and isinstance(action, str) and action in set(Action)
+        over_mcp = exchange.binding is Binding.MCP
+        request = arguments_of(exchange.body) if over_mcp else json_object(exchange.body)
+        action = (request or {}).get("action")
+        to_tool = over_mcp or exchange.path == TOOL_PATH
+        known = to_tool and isinstance(action, str) and action in set(Action)
         what = f"a `{action}`" if known else f"{exchange.method} {exchange.path}"
         return f"{what} of the check «{self._check}»"
 

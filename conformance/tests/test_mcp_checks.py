@@ -28,7 +28,14 @@ from checkpoint_conformance.mcp_client import Revision
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.verdict import Status, judge
-from checkpoint_model.vocabulary import MCP_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import (
+    ARD_PATH,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    MCP_PATH,
+    OPENAPI_PATH,
+    TOOL_PATH,
+)
 
 Part = Callable[[Run], None]
 Members = dict[str, Any]
@@ -398,7 +405,7 @@ def text(old: bytes, new: bytes) -> Tamper:
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         answer = forward(message)
-        if message.path != descriptions.LLMS_PATH:
+        if message.path != LLMS_PATH:
             return answer
         assert old in answer.body
         return replace(answer, body=answer.body.replace(old, new))
@@ -408,17 +415,17 @@ def text(old: bytes, new: bytes) -> Tamper:
 
 def manifest(change: Callable[[Members], object]) -> Tamper:
     """Change the manifest."""
-    return document(descriptions.MANIFEST_PATH, change)
+    return document(MANIFEST_PATH, change)
 
 
 def openapi(change: Callable[[Members], object]) -> Tamper:
     """Change the OpenAPI document."""
-    return document(descriptions.OPENAPI_PATH, change)
+    return document(OPENAPI_PATH, change)
 
 
 def ard(change: Callable[[Members], object]) -> Tamper:
     """Change the ARD manifest."""
-    return document(descriptions.ARD_PATH, change)
+    return document(ARD_PATH, change)
 
 
 def raise_a_limit(schema: Any) -> None:
@@ -434,7 +441,7 @@ def raise_a_limit(schema: Any) -> None:
 
 
 def _missing(message: Message, forward: Forward) -> HttpAnswer:
-    if message.path == descriptions.OPENAPI_PATH:
+    if message.path == OPENAPI_PATH:
         return HttpAnswer(status=404, headers=(), body=b"")
     return forward(message)
 

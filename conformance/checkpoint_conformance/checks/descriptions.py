@@ -28,13 +28,17 @@ from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session
 from checkpoint_model import CONTRACT_LIMITS, CONTRACT_VERSION, ERRORS, MOVES, ErrorCode, schemas
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, MCP_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import (
+    ARD_PATH,
+    BODY_BYTES_MAX,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    MCP_PATH,
+    OPENAPI_PATH,
+    TOOL_PATH,
+)
 
-MANIFEST_PATH: Final = f"{TOOL_PATH}/manifest.json"
-OPENAPI_PATH: Final = "/openapi.json"
 _JSON: Final = "application/json"
-LLMS_PATH: Final = "/llms.txt"
-ARD_PATH: Final = "/.well-known/ard.json"
 _MOMENTARY: Final = frozenset(
     {
         "workflow_hash",
