@@ -447,8 +447,9 @@ def test_without_a_domain_it_is_that_of_the_public_url(url: str, domain: str) ->
 )
 def test_what_cannot_be_published_is_refused(setting: str, wrong: str, said: str) -> None:
     """With a message that can be shown."""
+    settings: dict[str, Any] = {setting: wrong}
     with pytest.raises(ValueError, match=said):
-        replace(HERE, **{setting: wrong})
+        Deployment(**settings)
 
 
 # -- The command ------------------------------------------------------------------------------
