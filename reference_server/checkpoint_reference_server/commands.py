@@ -63,6 +63,31 @@ valkey_url_option = click.option(
     help="Server processes.",
 )
 @click.option(
+    "--mcp/--no-mcp",
+    envvar="WORKFLOW_CHECKPOINT_MCP",
+    show_envvar=True,
+    default=None,
+    help="Offer MCP at /mcp; by default where the extra [mcp] is installed.",
+)
+@click.option(
+    "--mcp-host",
+    "mcp_hosts",
+    envvar="WORKFLOW_CHECKPOINT_MCP_HOSTS",
+    show_envvar=True,
+    multiple=True,
+    metavar="NAME[:PORT]",
+    help="Host name that MCP clients reach the server by; any address and localhost are allowed.",
+)
+@click.option(
+    "--mcp-origin",
+    "mcp_origins",
+    envvar="WORKFLOW_CHECKPOINT_MCP_ORIGINS",
+    show_envvar=True,
+    multiple=True,
+    metavar="ORIGIN",
+    help="Origin whose pages may call MCP, such as https://example.com; localhost's may.",
+)
+@click.option(
     "--hmac-key-file",
     envvar="WORKFLOW_CHECKPOINT_HMAC_KEY_FILE",
     show_envvar=True,
@@ -100,6 +125,9 @@ def serve(
     port: int,
     valkey_url: str | None,
     workers: int,
+    mcp: bool | None,
+    mcp_hosts: tuple[str, ...],
+    mcp_origins: tuple[str, ...],
     hmac_key_file: Path | None,
     dev_key: bool,
     test_controls: bool,
@@ -110,7 +138,7 @@ def serve(
     ready_file: Path | None,
     exit_with_input: bool,
 ) -> None:
-    """Serve the Workflow Checkpoint contract over HTTP, on a real Valkey.
+    """Serve the Workflow Checkpoint contract over HTTP and MCP, on a real Valkey.
 
     Without --valkey-url a private Valkey is started that forgets everything at the end.
 
@@ -132,6 +160,9 @@ def serve(
                 port=port,
                 valkey_url=valkey_url,
                 workers=workers,
+                mcp=mcp,
+                mcp_hosts=mcp_hosts,
+                mcp_origins=mcp_origins,
                 test_controls=test_controls,
                 hmac_key=key,
                 log_level=log_level,

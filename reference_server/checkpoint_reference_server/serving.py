@@ -1,5 +1,6 @@
 """Runs the server: sockets, store, processes, and the lines that say where everything is."""
 
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -8,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,8 +20,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
-from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
+from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
+from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
 from checkpoint_reference_server.registry import Deployment, listening_url
 from checkpoint_reference_server.registry.deployment import DURABILITY_UNSAID
@@ -36,6 +38,7 @@ BACKLOG: Final = 2048
 DRAIN_SECONDS_MAX: Final = 10
 """How long requests in flight may take to finish once the server was told to stop."""
 KEEP_ALIVE_SECONDS: Final = 75
+_MCP_REMEDY: Final = "the SDK is missing: pip install 'workflow-checkpoint[mcp]'"
 
 
 class ServeError(Exception):
@@ -52,6 +55,10 @@ class Options:
     valkey_url: str | None = field(repr=False)
     workers: int
     test_controls: bool
+    mcp: bool | None
+    """Whether to offer MCP; None to offer it where the SDK is installed."""
+    mcp_hosts: tuple[str, ...]
+    mcp_origins: tuple[str, ...]
     hmac_key: bytes = field(repr=False)
     log_level: str
     ready_file: Path | None
@@ -70,7 +77,8 @@ def serve(options: Options) -> None:
 
     Raises:
         ServeError: the port is taken, the store is away or set to evict, the ready file
-            cannot be written, or the public URL or the domain cannot be published.
+            cannot be written, MCP cannot be offered as it was asked for, or the deployment
+            cannot be described as it was told.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -82,11 +90,14 @@ def serve(options: Options) -> None:
             raise SystemExit(0)  # not serving yet
 
     signal.signal(signal.SIGTERM, terminate)
+    mcp_callers = _mcp_callers(options)
     with ExitStack() as stack:
         if options.ready_file is not None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
-        deployment = _deployment(options, _port(listener))
+        deployment = _deployment(options, _port(listener), offers_mcp=mcp_callers is not None)
+        if mcp_callers is not None:  # which reach it by the name that is published, too
+            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
         try:
             store = stack.enter_context(open_store(options.valkey_url))
             refuse_if_it_evicts(store.url)
@@ -101,6 +112,7 @@ def serve(options: Options) -> None:
             store_url=store.url,
             hmac_key=options.hmac_key,
             controls_port=controls_port,
+            mcp_callers=mcp_callers,
             log_level=options.log_level,
             deployment=deployment,
         )
@@ -116,7 +128,9 @@ def serve(options: Options) -> None:
             timeout_graceful_shutdown=DRAIN_SECONDS_MAX,
             backlog=BACKLOG,
         )
-        addresses = _Addresses(options, store, _port(listener), controls_port)
+        addresses = _Addresses(
+            options, store, _port(listener), controls_port, offers_mcp=mcp_callers is not None
+        )
         server = _Server(config, addresses)
         if options.exit_with_input:
             _stop_with_input()
@@ -130,34 +144,70 @@ def serve(options: Options) -> None:
             server.run(sockets=sockets)
 
 
-def _deployment(options: Options, port: int) -> Deployment:
+def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
+    """What the published descriptions say.
+
+    Raises:
+        ServeError: it cannot be published.
+    """
     try:
         return Deployment(
             public_url=options.public_url or listening_url(options.host, port),
             publisher_domain=options.publisher_domain,
-            offers_mcp=False,
+            offers_mcp=offers_mcp,
             durability=options.durability or DURABILITY_UNSAID,
         )
     except ValueError as error:
         raise ServeError(f"cannot describe this deployment: {error}") from None
 
 
+def _mcp_callers(options: Options) -> Callers | None:
+    """Who may call over MCP; None not to offer it.
+
+    Raises:
+        ServeError: it was asked for, and the SDK is not installed; or a name cannot be one.
+    """
+    try:
+        callers = Callers.of(options.mcp_hosts, options.mcp_origins)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    if options.mcp is False:
+        return None
+    if importlib.util.find_spec("mcp") is not None:
+        # A name that it listens at is its own; an address needs not be named.
+        return replace(callers, hosts=callers.hosts | {options.host.lower()})
+    if options.mcp:
+        raise ServeError(f"MCP cannot be offered: {_MCP_REMEDY}")
+    return None
+
+
 class _Addresses:
     """Where everything is, told once: as lines for people and as a file for programs."""
 
     def __init__(
-        self, options: Options, store: Store, port: int, controls_port: int | None
+        self,
+        options: Options,
+        store: Store,
+        port: int,
+        controls_port: int | None,
+        *,
+        offers_mcp: bool,
     ) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         self._ready_file = options.ready_file
         self._store = store
         self.url = f"http://{host}:{port}"
+        self.mcp = f"{self.url}{MCP_PATH}" if offers_mcp else None
+        self._mcp_line = self.mcp or (
+            "not offered (--no-mcp)" if options.mcp is False else f"not offered; {_MCP_REMEDY}"
+        )
         self.controls = None if controls_port is None else f"http://{CONTROLS_HOST}:{controls_port}"
 
     def tell(self) -> None:
         lines = [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {self.url}{TOOL_PATH}",
+            f"  MCP       {self._mcp_line}",
             f"  store     {without_password(self._store.url)}  ({self._store.description})",
         ]
         if self.controls is not None:
@@ -166,6 +216,7 @@ class _Addresses:
         if self._ready_file is not None:
             facts: dict[str, Any] = {
                 "url": self.url,
+                "mcp": self.mcp,
                 "controls": self.controls,
                 "store": self._store.url,
                 "store_description": self._store.description,

@@ -26,6 +26,7 @@ from real_server import (
 )
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer
+from checkpoint_model.vocabulary import MCP_PATH
 from checkpoint_reference_server.documents import CACHE_SECONDS
 from checkpoint_reference_server.registry import FORMATS, RECORD, Deployment
 from checkpoint_reference_server.registry.examples import Example
@@ -145,6 +146,30 @@ def test_settings_of_the_deployment_are_published(own: OwnStore) -> None:
             for _ in range(4):
                 with server.client() as client:
                     assert get(client, path).body.decode() == FORMATS[name].text(deployment)
+
+
+def test_where_mcp_is_offered_it_is_described(own: OwnStore) -> None:
+    """And called by the name that is published, which no page of another name can use."""
+    url = "https://tools.example.org"
+    with (
+        serving("--public-url", url, store_url=own.url, WORKFLOW_CHECKPOINT_MCP="true") as server,
+        server.client() as client,
+    ):
+        for name, path in SERVED.items():
+            text = FORMATS[name].text(Deployment(public_url=url))
+            assert get(client, path).body.decode() == text
+        address = Address.parse(server.url)
+        connection = HTTPConnection(address.host, address.port, timeout=SECONDS_MAX)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        listing = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        for host, status in [("tools.example.org", 200), ("evil.example", 421)]:
+            connection.request("POST", MCP_PATH, listing, {**headers, "Host": host})
+            answer = connection.getresponse()
+            assert (answer.status, b"workflow_checkpoint" in answer.read()) == (
+                status,
+                status == 200,
+            )
+        connection.close()
 
 
 def test_a_deployment_that_cannot_be_described_is_not_served() -> None:

@@ -89,6 +89,7 @@ def test_it_says_where_everything_is(own: OwnStore, command: Sequence[str]) -> N
         assert lines == [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {server.url}{TOOL_PATH}",
+            "  MCP       not offered (--no-mcp)",
             f"  store     {own.url}  ({server.store_description})",
             f"  controls  {server.controls_url}  (for tests alone: they set its clock)",
         ]
@@ -310,6 +311,9 @@ def test_the_key_is_seen_nowhere(own: OwnStore) -> None:
         port=0,
         valkey_url="redis://:zq-secret@127.0.0.1/0",
         workers=1,
+        mcp=None,
+        mcp_hosts=(),
+        mcp_origins=(),
         test_controls=False,
         hmac_key=key.encode(),
         log_level="info",

@@ -2,9 +2,8 @@
 
 from dataclasses import asdict
 
-from checkpoint_model.vocabulary import ERRORS, TOOL_PATH, Stage
+from checkpoint_model.vocabulary import ERRORS, MCP_PATH, TOOL_PATH, Stage
 from checkpoint_reference_server.registry.deployment import Deployment
-from checkpoint_reference_server.registry.paths import MCP_PATH
 from checkpoint_reference_server.registry.record import (
     ERROR_WORDS,
     IDEMPOTENCY_IDENTITY,

@@ -20,6 +20,7 @@ from checkpoint_model.vocabulary import (
     BODY_BYTES_MAX,
     CONTRACT_LIMITS,
     CONTRACT_VERSION,
+    MCP_TOOL,
     MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
     Action,
     ErrorCode,
@@ -458,7 +459,7 @@ class RegistryRecord:
     name: str = "workflow-checkpoint"
     title: str = "Workflow Checkpoint"
     version: str = CONTRACT_VERSION
-    mcp_tool: str = "workflow_checkpoint"
+    mcp_tool: str = MCP_TOOL
     summary: str = (
         "Coordinates which worker may cause one external side effect (create a page, send a "
         "payment), in which attempt, and what it last asserted of the outcome."
