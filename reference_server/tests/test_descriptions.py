@@ -518,7 +518,7 @@ def test_emitting_needs_no_extra() -> None:
         "    main(['registry', 'emit', 'manifest'])\n"
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
-        "extras = {'starlette', 'uvicorn', 'msgspec', 'structlog', 'redis', 'jsonschema_rs', 'mcp'}\n"
+        "extras = {'starlette', 'uvicorn', 'msgspec', 'structlog', 'jsonschema_rs', 'mcp'}\n"
         "print('loaded:', sorted(extras & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(

@@ -48,12 +48,14 @@ def make_openapi(record: RegistryRecord, deployment: Deployment) -> JsonObject:
             "version": record.version,
             "summary": record.summary,
             "description": _description(record, deployment),
+            "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": deployment.public_url, "description": "This deployment."}],
         "externalDocs": {
             "description": "The same for language models",
             "url": deployment.url(LLMS_PATH),
         },
+        "security": [],  # none is asked for
         "tags": [
             {"name": "checkpoint", "description": "The tool."},
             {"name": "operations", "description": "For whoever operates the deployment."},
