@@ -119,7 +119,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=60,
             race_rounds=10,
             contenders=100,
-            mcp_vectors=400,
+            mcp_vectors=160,
             drawing_seconds_max=120,
         ),
         Profile(
@@ -137,7 +137,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
 """About 10 s, 60 s and 10 min on two cores against the reference server."""
 
 
-MCP_SHARE: Final = 10
+MCP_SHARE: Final = 20
 """One in so many drawn sequences and races of a profile goes over MCP as well."""
 MCP_EXAMPLES_MIN: Final = 20
 MCP_ROUNDS_MIN: Final = 2

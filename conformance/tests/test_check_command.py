@@ -52,12 +52,12 @@ def test_the_reference_server_conforms(tmp_path: Path) -> None:
     """No arguments but a profile: a real server on a real Valkey, green, and all accounted for."""
     done = check("--profile", "quick", "--report", str(tmp_path / "r"), "--seed", "7")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS: 71 of 92 rules passed" in done.stdout
+    assert "PASS: 83 of 92 rules passed" in done.stdout
     report = report_in(tmp_path / "r")
     assert (report["format"], report["verdict"], report["seed"]) == (1, "pass", 7)
     assert list(report["rules"]) == list(rules())
     statuses = {rule_id: rule["status"] for rule_id, rule in report["rules"].items()}
-    assert sorted(set(statuses.values())) == ["inspection", "not-applicable", "not-run", "passed"]
+    assert sorted(set(statuses.values())) == ["inspection", "not-run", "passed"]
     for rule in report["rules"].values():
         assert rule["status"] != "passed" or rule["hits"] >= rule["floor"]
         assert rule["status"] == "passed" or rule["reason"]
@@ -259,6 +259,14 @@ def test_controls_that_are_none_are_explained(right_server: dict[str, str]) -> N
     done = check("--url", right_server["url"], "--controls", right_server["url"])
     assert done.returncode == 2
     assert "No test controls at" in done.stderr
+
+
+def test_an_mcp_endpoint_that_is_none_is_explained(right_server: dict[str, str]) -> None:
+    """Before the run, like everything that is given."""
+    done = check("--url", right_server["url"], "--mcp", f"{right_server['url']}/rpc")
+    assert done.returncode == 2
+    assert "No MCP at" in done.stderr
+    assert "HTTP 404" in done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_said_before_the_run(
