@@ -13,6 +13,7 @@ import jsonschema
 import jsonschema_rs
 import llms_txt
 import pytest
+from answer_bodies import PROBLEM_SCHEMA, RESULT_SCHEMA, near_answers
 from click.testing import CliRunner
 from hypothesis import given
 from markdown_it import MarkdownIt
@@ -257,6 +258,19 @@ CONTRACT_REQUESTS = jsonschema.Draft202012Validator(CONTRACT_SCHEMAS["input_sche
 def test_the_openapi_request_is_the_contracts(body: Any) -> None:
     """WC-REG-1."""
     assert REQUESTS.is_valid(body) == CONTRACT_REQUESTS.is_valid(body)
+
+
+ANSWERS = {
+    "Result": (openapi_validator("Result"), jsonschema.Draft202012Validator(RESULT_SCHEMA)),
+    "Problem": (openapi_validator("Problem"), jsonschema.Draft202012Validator(PROBLEM_SCHEMA)),
+}
+
+
+@given(near_answers())
+def test_the_openapi_answers_are_the_contracts(answer: Any) -> None:
+    """Also where the document says in other words what generators could not read."""
+    for validator, contracts in ANSWERS.values():
+        assert validator.is_valid(answer) == contracts.is_valid(answer)
 
 
 # -- OpenAPI ----------------------------------------------------------------------------------
