@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from request_bodies import JUNK
 
-from checkpoint_model import Action, schemas
+from checkpoint_model import schemas
 
 RESULT_SCHEMA = schemas.load("result.schema.json")
 PROBLEM_SCHEMA = schemas.load("problem.schema.json")
@@ -45,7 +45,7 @@ def near_answers(draw: st.DrawFn) -> dict[str, Any]:
     }
     for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
         name = draw(st.sampled_from(sorted(answer)))
-        match draw(st.sampled_from(["value", "missing", "foreign", "null", "unknown", "actions"])):
+        match draw(st.sampled_from(["value", "missing", "foreign", "null", "unknown"])):
             case "value":
                 answer[name] = draw(JUNK)
             case "null":
@@ -55,9 +55,6 @@ def near_answers(draw: st.DrawFn) -> dict[str, Any]:
             case "foreign":
                 foreign = draw(st.sampled_from(sorted(other["properties"])))
                 answer[foreign] = draw(values_of(other["properties"][foreign]))
-            case "actions":
-                some_actions = st.lists(st.sampled_from(Action).map(str), max_size=3)
-                answer["allowed_next_actions"] = draw(some_actions)
             case "unknown":
                 answer[draw(st.text(max_size=9))] = draw(JUNK)
     return answer

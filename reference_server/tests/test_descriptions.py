@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -268,9 +269,19 @@ ANSWERS = {
 
 @given(near_answers())
 def test_the_openapi_answers_are_the_contracts(answer: Any) -> None:
-    """Also where the document says in other words what generators could not read."""
+    """Results and problems, good ones and nearly good ones."""
     for validator, contracts in ANSWERS.values():
         assert validator.is_valid(answer) == contracts.is_valid(answer)
+
+
+def test_the_openapi_result_lists_next_actions_as_the_contract_does() -> None:
+    """In words that generators read; no other list of actions is admitted for that."""
+    validator, contracts = ANSWERS["Result"]
+    lists = [list(some) for length in range(5) for some in product(Action, repeat=length)]
+    results = [{**RECORD.examples[0].response, "allowed_next_actions": some} for some in lists]
+    admitted = [result for result in results if validator.is_valid(result)]
+    assert admitted == [result for result in results if contracts.is_valid(result)]
+    assert len(admitted) == 3
 
 
 # -- OpenAPI ----------------------------------------------------------------------------------
