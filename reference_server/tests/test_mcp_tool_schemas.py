@@ -11,7 +11,7 @@ import jsonschema
 import jsonschema_rs
 import pytest
 from answer_bodies import PROBLEM_SCHEMA, RESULT_SCHEMA, near_answers, values_of
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from request_bodies import GOOD, JUNK, REQUIRED, nearly_requests
 
@@ -106,6 +106,7 @@ def both_in_one(draw: st.DrawFn) -> dict[str, Any]:
     return {name: draw(values_of(schema)) for name, schema in members.items()}
 
 
+@settings(max_examples=10)  # each has every member there is
 @given(both_in_one())
 def test_nothing_is_a_result_and_a_problem_at_once(answer: dict[str, Any]) -> None:
     """``code`` tells them apart."""
