@@ -13,7 +13,7 @@ from checkpoint_model.vocabulary import (
     MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
     ErrorCode,
 )
-from checkpoint_reference_server.registry.record import ERROR_WORDS
+from checkpoint_reference_server.registry.record import ERROR_WORDS, problem_type
 
 RETRY_AFTER_SECONDS: Final = {
     ErrorCode.TOOL_PAUSED: 5,
@@ -104,7 +104,7 @@ def problem(
     row = ERRORS[code]
     words = ERROR_WORDS[code]
     members: dict[str, Any] = {
-        "type": f"urn:workflow-checkpoint:problem:{code}",
+        "type": problem_type(code),
         "title": words.title,
         "status": http_status or row.http_statuses[0],
         "detail": detail or words.detail,

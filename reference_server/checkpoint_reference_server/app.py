@@ -1,9 +1,9 @@
-"""The HTTP binding (section 11) as an ASGI application, and where the MCP binding is put in."""
+"""The bindings (HTTP here, MCP put in) and the published descriptions as an ASGI application."""
 
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,7 +24,9 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.documents import descriptions
 from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -41,6 +43,8 @@ class Settings:
     mcp_callers: Callers | None = None
     """Who may call over MCP; None where that binding is not offered."""
     log_level: str = "info"
+    deployment: Deployment = field(default_factory=Deployment)
+    """What the published descriptions say of this deployment."""
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -102,6 +106,7 @@ def create_app(settings: Settings) -> ASGIApp:
     routes = [
         Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
+        *descriptions(settings.deployment),
     ]
     if settings.mcp_callers is not None:
         # Imported here, for it needs an extra of its own.

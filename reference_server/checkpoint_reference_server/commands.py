@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from checkpoint_reference_server.deployment_options import deployment_options
+
 KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 UNUSABLE: Final = 2
 """Exit status where the command cannot do what it was told: usage, port, store, key."""
@@ -109,6 +111,7 @@ valkey_url_option = click.option(
     show_default=True,
     help="What to log, as JSON lines on standard error; info has a line for each request.",
 )
+@deployment_options
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -129,6 +132,9 @@ def serve(
     dev_key: bool,
     test_controls: bool,
     log_level: str,
+    public_url: str | None,
+    publisher_domain: str,
+    durability: str | None,
     ready_file: Path | None,
     exit_with_input: bool,
 ) -> None:
@@ -162,6 +168,9 @@ def serve(
                 log_level=log_level,
                 ready_file=ready_file,
                 exit_with_input=exit_with_input,
+                public_url=public_url,
+                publisher_domain=publisher_domain,
+                durability=durability,
             )
         )
     except serving.ServeError as error:

@@ -24,6 +24,8 @@ from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
+from checkpoint_reference_server.registry import Deployment, listening_url
+from checkpoint_reference_server.registry.deployment import DURABILITY_UNSAID
 from checkpoint_reference_server.store import (
     Store,
     StoreError,
@@ -63,6 +65,11 @@ class Options:
     """Where to write, once requests are answered, the addresses as one JSON object."""
     exit_with_input: bool
     """Whether to stop when standard input ends, as it does when its writer dies."""
+    public_url: str | None = None
+    """How callers reach the server; ``None`` for where it listens."""
+    publisher_domain: str = ""
+    durability: str | None = None
+    """What survives a crash of the store, in one sentence; ``None`` to promise nothing."""
 
 
 def serve(options: Options) -> None:
@@ -70,7 +77,8 @@ def serve(options: Options) -> None:
 
     Raises:
         ServeError: the port is taken, the store is away or set to evict, the ready file
-            cannot be written, or MCP cannot be offered as it was asked for.
+            cannot be written, MCP cannot be offered as it was asked for, or the deployment
+            cannot be described as it was told.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -87,6 +95,9 @@ def serve(options: Options) -> None:
         if options.ready_file is not None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
+        deployment = _deployment(options, _port(listener), offers_mcp=mcp_callers is not None)
+        if mcp_callers is not None:  # which reach it by the name that is published, too
+            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
         try:
             store = stack.enter_context(open_store(options.valkey_url))
             refuse_if_it_evicts(store.url)
@@ -103,6 +114,7 @@ def serve(options: Options) -> None:
             controls_port=controls_port,
             mcp_callers=mcp_callers,
             log_level=options.log_level,
+            deployment=deployment,
         )
         config = uvicorn.Config(
             partial(_create_worker, settings),
@@ -130,6 +142,23 @@ def serve(options: Options) -> None:
                 raise KeyboardInterrupt
         else:
             server.run(sockets=sockets)
+
+
+def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
+    """What the published descriptions say.
+
+    Raises:
+        ServeError: it cannot be published.
+    """
+    try:
+        return Deployment(
+            public_url=options.public_url or listening_url(options.host, port),
+            publisher_domain=options.publisher_domain,
+            offers_mcp=offers_mcp,
+            durability=options.durability or DURABILITY_UNSAID,
+        )
+    except ValueError as error:
+        raise ServeError(f"cannot describe this deployment: {error}") from None
 
 
 def _mcp_callers(options: Options) -> Callers | None:

@@ -55,7 +55,7 @@ def make_input_schema(record: RegistryRecord = RECORD) -> JsonObject:
         "type": "object",
         "properties": {
             # Some hosts want a type beside every enumeration.
-            name: {"type": "string", **schema, "description": MEMBER_WORDS[name]}
+            name: {"type": "string", **schema, "description": _words(name, branches)}
             for name, schema in properties.items()
         },
         "required": always,
@@ -89,6 +89,16 @@ def _description(record: RegistryRecord) -> str:
     sentences = [record.summary, record.use_in_short, record.do_not_use_in_short]
     duties = [f"- {duty}" for duty in record.callers_owe]
     return "\n".join([" ".join(sentences), "Callers:", *duties])
+
+
+def _words(member: str, branches: list[JsonObject]) -> str:
+    """What a member is, and with which actions: here they all stand in one list."""
+    having = [branch for branch in branches if member in branch["properties"]]
+    optional = [branch["title"] for branch in having if member not in branch["required"]]
+    words = MEMBER_WORDS[member]
+    if len(having) < len(branches):
+        return f"{' and '.join(branch['title'] for branch in having)} only: {words}"
+    return f"{words} Optional with {' and '.join(optional)}." if optional else words
 
 
 def _everywhere(member: str, branches: list[JsonObject]) -> bool:

@@ -20,11 +20,14 @@ from checkpoint_model.vocabulary import (
     BODY_BYTES_MAX,
     CONTRACT_LIMITS,
     CONTRACT_VERSION,
+    MCP_TOOL,
+    MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
     Action,
     ErrorCode,
     EvidenceType,
     Stage,
 )
+from checkpoint_reference_server.registry.examples import Example, load_examples
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -221,6 +224,12 @@ ERROR_WORDS: Final[Mapping[ErrorCode, ErrorWords]] = MappingProxyType(
 )
 """The words of every problem object, in answers and in descriptions alike."""
 
+
+def problem_type(code: ErrorCode) -> str:
+    """The ``type`` of a problem object (RFC 9457)."""
+    return f"urn:workflow-checkpoint:problem:{code}"
+
+
 MEMBER_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "action": "What to do; it decides which other members the request has.",
@@ -231,30 +240,27 @@ MEMBER_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "holder": (
             "Your key of this uninterrupted run of this worker; a restarted worker makes a new "
-            "one. Hashed, never stored or returned. Needed by claim, transition and abandon; "
-            "with status it makes `held_by_caller` and `allowed_next_actions` yours."
+            "one. Hashed, never stored or returned."
         ),
         "claim_ttl_seconds": (
-            "claim only: how long a claim lasts; less than `state_ttl_seconds`. Nothing renews it, "
-            "so allow for the slowest call to the external service."
+            "How long a claim lasts; less than `state_ttl_seconds`. Nothing renews it, so allow "
+            "for the slowest call to the external service."
         ),
-        "state_ttl_seconds": "claim only: how long the record is kept, from the first claim on.",
-        "retry_failed": "claim only: whether an effect that failed may be claimed again.",
-        "generation": (
-            "transition and abandon only: the generation that your claim was told it holds."
-        ),
-        "to_stage": "transition only: what you assert of the effect.",
+        "state_ttl_seconds": "How long the record is kept, from the first claim on.",
+        "retry_failed": "Whether an effect that failed may be claimed again.",
+        "generation": "The generation that your claim was told it holds.",
+        "to_stage": "What you assert of the effect.",
         "observation_key": (
-            "transition only: your key of this one outcome; repeat it only to repeat the request. "
-            "Hashed, never stored or returned."
+            "Your key of this one outcome; repeat it only to repeat the request. Hashed, never "
+            "stored or returned."
         ),
         "evidence_type": (
-            "transition only: what the assertion rests on; every stage but `uncertain` needs it, "
-            "and `uncertain` takes none."
+            "What the assertion rests on; every stage but `uncertain` needs it, and `uncertain` "
+            "takes none."
         ),
         "evidence_fingerprint": (
-            "transition only, with `evidence_type`: SHA-256 of the evidence, which is itself never "
-            "sent. Hashed, never stored or returned."
+            "SHA-256 of the evidence, which is itself never sent; only together with "
+            "`evidence_type`. Hashed, never stored or returned."
         ),
     }
 )
@@ -316,6 +322,32 @@ PROBLEM_WORDS: Final[Mapping[str, str]] = MappingProxyType(
 """What each member of a problem object tells its caller."""
 
 
+USE_WHEN: Final = (
+    (
+        "A worker is about to cause one external effect that must not happen twice, although "
+        "workers crash, time out or are started again."
+    ),
+    "Several workers may pick up the same task, and only one of them may act at a time.",
+    (
+        "After a crash or a lost answer, somebody has to learn whether the effect may already have "
+        "happened before it is tried again."
+    ),
+    "A failed effect may be tried again, and each attempt has to be told from the one before.",
+)
+"""When to choose the tool: one sentence each."""
+
+DO_NOT_USE_WHEN: Final = (
+    "You need a permanent audit log: every record is forgotten after at most {state_ttl} seconds.",
+    "You need one transaction across several tools: each workflow is coordinated by itself.",
+    (
+        "You need exactly-once: the tool never contacts the external service and cannot see the "
+        "effect."
+    ),
+    "You need proof that an effect happened: what it returns is what callers asserted.",
+    "The operation is an ordinary one that can simply be repeated, or that nobody has to recover.",
+)
+"""When to choose another: one sentence each; ``{state_ttl}`` is the longest life of a record."""
+
 CALLERS_OWE: Final = (
     "Let `holder` name one uninterrupted run of one worker; after a restart make a new one.",
     (
@@ -332,28 +364,161 @@ CALLERS_OWE: Final = (
 )
 """The duties of section 1: one sentence each, and all of them in every description."""
 
+TYPICAL_RUN: Final = (
+    (
+        "`claim` the workflow, with a `claim_ttl_seconds` that is longer than the external call "
+        "can take and a `holder` made up for this run."
+    ),
+    "Where the result is `acquired` and not `recovery_required`, cause the effect.",
+    (
+        "Send a `transition`: `caller_verified` with the receipt, `failed` with what shows that it "
+        "did not happen, or `uncertain` where you cannot tell."
+    ),
+    (
+        "Where the result is `recovery_required`, look before you act; then settle the generation "
+        "that you hold with what you saw."
+    ),
+    "Where the claim is another's, wait or turn to other work; `status` says how things stand.",
+)
+"""How a worker uses the tool, in order."""
+
+IDEMPOTENCY_IDENTITY: Final[Mapping[Action, tuple[str, ...]]] = MappingProxyType(
+    {
+        Action.CLAIM: (
+            "namespace",
+            "workflow_key",
+            "holder",
+            "claim_ttl_seconds",
+            "state_ttl_seconds",
+            "retry_failed",
+        ),
+        Action.TRANSITION: ("namespace", "workflow_key", "observation_key"),
+        Action.ABANDON: ("namespace", "workflow_key", "holder", "generation"),
+        Action.STATUS: (),
+    }
+)
+"""WC-IDEM-1: the members by which a request sent again is known."""
+
+STORED: Final = (
+    "keyed digests",
+    "stage",
+    "generation",
+    "deadlines and the time of the last change",
+    "configuration",
+    "whether the claim was abandoned",
+    "evidence type",
+    "whether there was an evidence fingerprint",
+    "observation digests",
+)
+"""WC-PRIV-2: all that is stored for a record."""
+
+NEVER_STORED: Final = (
+    "namespace",
+    "workflow_key",
+    "holder",
+    "observation_key",
+    "evidence_fingerprint",
+    "external content",
+)
+"""WC-PRIV-1."""
+
+MCP_PROTOCOL_REVISIONS: Final = ("2025-06-18", "2025-11-25", "2026-07-28")
+"""WC-MCP-1: the revisions of the Model Context Protocol that clients may speak."""
+
+TESTED_WITH: Final = (
+    "Valkey 8.1, a real one in every test",
+    "100 concurrent contenders for one claim, judged by a model of the contract",
+    "HTTP/1.1",
+)
+"""What the project's own CI tests this implementation with, and nothing else."""
+
+REPRESENTATIVE_QUERIES: Final = (
+    "make sure only one worker sends this payment",
+    "find out after a crash whether this side effect may already have happened",
+    "claim a task so that no other agent acts on it at the same time",
+    "record that an external operation succeeded, failed or is uncertain",
+    "retry a failed API call without causing its effect twice",
+)
+"""What somebody might ask for whom this is the tool; discovery services index them."""
+
+TAGS: Final = (
+    "coordination",
+    "idempotency",
+    "lease",
+    "fencing",
+    "recovery",
+    "side-effects",
+    "workflow",
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryRecord:
-    """What is published about the tool. Texts may name a limit as ``{generations}`` and so on."""
+    """What is published about the tool, whatever its deployment."""
 
     name: str = "workflow-checkpoint"
     title: str = "Workflow Checkpoint"
     version: str = CONTRACT_VERSION
-    mcp_tool: str = "workflow_checkpoint"
+    mcp_tool: str = MCP_TOOL
     summary: str = (
         "Coordinates which worker may cause one external side effect (create a page, send a "
         "payment), in which attempt, and what it last asserted of the outcome."
     )
+    tagline: str = (
+        "Coordinates which worker may cause an external side effect, and what it asserted of it."
+    )
+    """The same for those who have a hundred characters, as MCP server cards do."""
     use_in_short: str = (
         "Use it around an effect that must not happen twice though workers crash, retry or compete."
     )
     do_not_use_in_short: str = (
         "It never contacts the external service: no proof, audit log, transaction or exactly-once."
     )
+    use_when: tuple[str, ...] = USE_WHEN
+    do_not_use: tuple[str, ...] = DO_NOT_USE_WHEN
     callers_owe: tuple[str, ...] = CALLERS_OWE
+    typical_run: tuple[str, ...] = TYPICAL_RUN
     limits: RecordLimits = field(default_factory=RecordLimits)
+    minimum_action_safety_margin_seconds: int = MINIMUM_ACTION_SAFETY_MARGIN_SECONDS
     graph: tuple[Move, ...] = GRAPH
+    tested_with: tuple[str, ...] = TESTED_WITH
+    examples: tuple[Example, ...] = field(default_factory=load_examples)
+
+    @property
+    def caveats(self) -> str:
+        """What it cannot know, and what it forgets: two sentences."""
+        return (
+            "It never contacts the external service, so nothing that it returns proves that the "
+            "effect happened. It remembers a workflow for at most "
+            f"{self.limits.state_ttl_seconds[1]} seconds, after which the workflow cannot be told "
+            "from one that never was."
+        )
+
+    @property
+    def description(self) -> str:
+        """What it does, and the caveats."""
+        return f"{self.summary} {self.caveats}"
+
+    @property
+    def do_not_use_when(self) -> tuple[str, ...]:
+        """One sentence each."""
+        longest = self.limits.state_ttl_seconds[1]
+        return tuple(sentence.format(state_ttl=longest) for sentence in self.do_not_use)
+
+    @property
+    def limits_in_words(self) -> str:
+        """All limits in one sentence."""
+        limits = self.limits
+        return (
+            "A claim lasts {} to {} seconds and a record {} to {}, with at most {} generations and "
+            "{} observations; a request has at most {} bytes.".format(
+                *limits.claim_ttl_seconds,
+                *limits.state_ttl_seconds,
+                limits.generations,
+                limits.observations,
+                limits.body_bytes,
+            )
+        )
 
     def request_schema(self) -> JsonObject:
         """The schema of section 3, with the record's limits."""
