@@ -23,7 +23,7 @@ from real_server import SECONDS_MAX, Server, claim, fresh, own_store, same, serv
 from tools import not_run, not_run_here
 
 from checkpoint_model import ErrorCode
-from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_TOOL
+from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, MCP_TOOL
 from checkpoint_reference_server.registry import make_mcp_tool
 
 if find_spec("mcp") is None:
@@ -374,3 +374,35 @@ def test_the_lock_file_names_no_registry() -> None:
     lock = json.loads((FOLDER / "package-lock.json").read_text(encoding="utf-8"))
     assert all("resolved" not in package for package in lock["packages"].values())
     assert all("integrity" in package for name, package in lock["packages"].items() if name)
+
+
+# -- The page on it -------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs/mcp.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of the page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_s_python_claims(server: Server) -> None:
+    """As it stands there, but for the address."""
+    (program,) = blocks("python")
+    assert program.count("http://127.0.0.1:8080/mcp") == 1
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("http://127.0.0.1:8080/mcp", str(server.mcp_url))],
+        capture_output=True,
+        text=True,
+        timeout=SUITE_SECONDS_MAX,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("False {'action': 'claim', ")
+
+
+def test_the_page_s_configuration_has_the_endpoint() -> None:
+    """Of a server that was started as the page says."""
+    (configuration,) = blocks("json")
+    (entry,) = json.loads(configuration)["mcpServers"].values()
+    assert entry == {"type": "http", "url": f"http://127.0.0.1:8080{MCP_PATH}"}
