@@ -292,7 +292,9 @@ def _read(body: bytes) -> _Message:
 
 _MENDED_BYTES_MAX: Final = 8 * BODY_BYTES_MAX
 _MENDED_DEPTH_MAX: Final = 8
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^"\[\]{}]+')
+# A string that never ends is one token too: looked for anew from each quotation mark in it, the
+# end would be looked for as often as there are marks.
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|[^"\[\]{}]+', re.DOTALL)
 
 
 def _mend(body: bytes) -> bytes:
