@@ -91,7 +91,7 @@ def proofs(session: nox.Session) -> None:
 @nox.session(default=False)
 def descriptions(session: nox.Session) -> None:
     """Write the examples anew, then the committed copies of every published description."""
-    session.install("-e", ".", *dependencies("test"))
+    session.install("-e", ".", "jsonschema")
     session.run("python", "reference_server/tests/registry_examples.py")
     published = "reference_server/checkpoint_reference_server/registry/published"
     session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,11 +16,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from markdown_it import MarkdownIt
+from mcp_calls import REVISIONS
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from request_bodies import JUNK, nearly_requests
 
 import checkpoint_reference_server.registry
 from checkpoint_conformance.cli import main
+from checkpoint_conformance.run import PROFILES
 from checkpoint_model import (
     CONTRACT_VERSION,
     ERRORS,
@@ -203,6 +207,15 @@ def test_what_callers_read_is_one_sentence_each() -> None:
     for sentence in sentences:
         assert re.fullmatch(r"[A-Z`].*[^.]\.", sentence)
         assert ". " not in sentence
+
+
+def test_the_manifest_names_what_is_really_tested() -> None:
+    """The revisions that our MCP tests speak, and the contenders that `check` lets race."""
+    tested = " ".join(document("manifest")["tested_with"])
+    assert re.findall(r"\d{4}-\d{2}-\d{2}", tested) == list(REVISIONS)
+    assert f"{PROFILES['default'].contenders} concurrent contenders" in tested
+    (server,) = document("ard")["entries"][1]["data"]["remotes"]
+    assert server["supportedProtocolVersions"] == list(REVISIONS)
 
 
 # -- Schemas ----------------------------------------------------------------------------------
@@ -494,3 +507,21 @@ def test_what_cannot_be_emitted_is_said(arguments: list[str], said: str) -> None
     assert done.exit_code in (1, 2)
     assert isinstance(done.exception, SystemExit)
     assert said in done.output
+
+
+def test_emitting_needs_no_extra() -> None:
+    """Whoever describes an implementation of their own installs no server for it."""
+    program = (
+        "import sys\n"
+        "from checkpoint_conformance.cli import main\n"
+        "try:\n"
+        "    main(['registry', 'emit', 'manifest'])\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0, end.code\n"
+        "extras = {'starlette', 'uvicorn', 'msgspec', 'structlog', 'jsonschema_rs', 'mcp'}\n"
+        "print('loaded:', sorted(extras & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "loaded: []\n")

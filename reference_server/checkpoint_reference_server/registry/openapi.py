@@ -3,11 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from checkpoint_model.vocabulary import ERRORS, HEALTH_PATH, TOOL_PATH, Action, ErrorCode
+from checkpoint_model.vocabulary import (
+    ERRORS,
+    HEALTH_PATH,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    TOOL_PATH,
+    Action,
+    ErrorCode,
+)
 from checkpoint_reference_server.registry.deployment import Deployment
 from checkpoint_reference_server.registry.examples import Example
 from checkpoint_reference_server.registry.markdown import bullets, code_list, steps, table
-from checkpoint_reference_server.registry.paths import LLMS_PATH, MANIFEST_PATH
 from checkpoint_reference_server.registry.record import (
     ACTION_WORDS,
     ERROR_WORDS,
@@ -48,12 +55,14 @@ def make_openapi(record: RegistryRecord, deployment: Deployment) -> JsonObject:
             "version": record.version,
             "summary": record.summary,
             "description": _description(record, deployment),
+            "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": deployment.public_url, "description": "This deployment."}],
         "externalDocs": {
             "description": "The same for language models",
             "url": deployment.url(LLMS_PATH),
         },
+        "security": [],  # none is asked for
         "tags": [
             {"name": "checkpoint", "description": "The tool."},
             {"name": "operations", "description": "For whoever operates the deployment."},

@@ -429,6 +429,7 @@ TESTED_WITH: Final = (
     "Valkey 8.1, a real one in every test",
     "100 concurrent contenders for one claim, judged by a model of the contract",
     "HTTP/1.1",
+    f"MCP over Streamable HTTP, protocol revisions {', '.join(MCP_PROTOCOL_REVISIONS)}",
 )
 """What the project's own CI tests this implementation with, and nothing else."""
 
