@@ -1,7 +1,7 @@
 """The whole of ``check``: target, preflight, checks, verdict, report, exit status."""
 
-import os
 import secrets
+import shlex
 import sys
 import time
 import traceback
@@ -43,6 +43,7 @@ def check_target(
     seed: int | None,
     report_folder: Path | None,
     require_all: bool,
+    verbose: bool = False,
     console: Console | None = None,
 ) -> int:
     """Check a target, or the reference server where none is given; the exit status.
@@ -53,7 +54,13 @@ def check_target(
         seed = secrets.randbits(32)
     with github.as_plain_text():
         status, found = _checked(
-            description, profile, seed, report_folder, require_all, console or Console()
+            description,
+            profile,
+            seed,
+            report_folder,
+            require_all,
+            console or terminal.Output(),
+            verbose,
         )
     github.tell(found)
     return status
@@ -66,6 +73,7 @@ def _checked(
     folder: Path | None,
     require_all: bool,
     console: Console,
+    verbose: bool,
 ) -> tuple[int, dict[str, Any]]:
     """The exit status, and the report."""
     errors = Console(stderr=True)
@@ -105,14 +113,15 @@ def _checked(
         errors.print(f"(--seed {seed})", highlight=False)
         found = _write_error(folder, "a fault of the harness", seed, traceback.format_exc())
         return EXIT_HARNESS_FAULT, found
-    try:
-        show(console, found)
-        if folder is not None:
-            page = escape(str(folder / FORMATS["html"].file_name))
-            console.print(f"[dim]Report: {page}[/]", highlight=False, soft_wrap=True)
-    except BrokenPipeError:
-        # `… | head`: the verdict is known, and the interpreter must not say otherwise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    show(console, found, whole=verbose)
+    if folder is not None:
+        page = escape(str(folder / FORMATS["html"].file_name))
+        console.print(f"[dim]Report: {page}[/]", highlight=False, soft_wrap=True)
+    if not verbose:
+        whole = f"workflow-checkpoint report {shlex.quote(str(folder))}" if folder else "--verbose"
+        console.print(
+            f"[dim]Every rule with its hits: {escape(whole)}[/]", highlight=False, soft_wrap=True
+        )
     return EXIT_CODES[outcome.judged.verdict], found
 
 
@@ -129,10 +138,8 @@ def _go_through(
         try:
             for check in CHECKS:
                 if check.applies_to(target):
-                    run.check_name = check.name
                     progress.check(check.title)
-                    with run.timed(check.title), run.guarded():
-                        check.run(run)
+                    run.play(check)
             if run.tally.failures:
                 progress.check("Shortening what failed")
                 with run.guarded():

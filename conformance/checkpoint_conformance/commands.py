@@ -34,11 +34,17 @@ _NO_TARGET: Final = "Which server? Give --url or --target."
     metavar="DIR",
     help="Write the report there, and for each failure a curl script and a vector.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Show every rule with its hits at the end.")
 @click.option(
     "--require-all", is_flag=True, help="Count rules that need more access as a gap (exit 3)."
 )
 def check(
-    profile: str, seed: int | None, report_folder: Path | None, require_all: bool, **target: Any
+    profile: str,
+    seed: int | None,
+    report_folder: Path | None,
+    verbose: bool,
+    require_all: bool,
+    **target: Any,
 ) -> None:
     """Check an implementation against the formal model, rule by rule.
 
@@ -60,6 +66,7 @@ def check(
             seed=seed,
             report_folder=report_folder,
             require_all=require_all,
+            verbose=verbose,
         )
     )
 

@@ -155,5 +155,5 @@ class Controls:
     def _lose(self, exchange: Exchange) -> NoReturn:
         assert isinstance(exchange.answer, Lost)
         why = f"the control POST {exchange.path}: {exchange.answer.reason}"
-        self._tally.lose(why)
+        self._tally.lose(why, "a control")
         raise LostError(why)

@@ -22,6 +22,7 @@ from checkpoint_conformance.run import Target
 from checkpoint_conformance.session import LostError, fresh_identity
 from checkpoint_conformance.tally import Tally
 from checkpoint_conformance.targets import Description, TargetError
+from checkpoint_conformance.terminal import Output
 from checkpoint_conformance.verdict import EXIT_UNREACHABLE
 from checkpoint_model import CONTRACT_VERSION, Status, format_request, parse_timestamp
 from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
@@ -44,7 +45,7 @@ class Finding:
 
 def examine(description: Description) -> int:
     """Look at a target and print what is found; 0 when it can be checked, else 2."""
-    console = Console()
+    console = Output()
     findings: list[Finding] = []
     try:
         with ExitStack() as stack:

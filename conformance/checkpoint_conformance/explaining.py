@@ -13,6 +13,7 @@ from checkpoint_conformance.client import Address
 from checkpoint_conformance.reproduction import commands
 from checkpoint_conformance.rules import Access, Rule, rules
 from checkpoint_conformance.tally import Sent, in_short
+from checkpoint_conformance.terminal import Output
 from checkpoint_conformance.vectors import Vector, load_vectors
 from checkpoint_model.vocabulary import TOOL_PATH
 
@@ -33,7 +34,7 @@ class UnknownRuleError(Exception):
 
 def show_rules(section: int | None) -> None:
     """Print every rule with what testing it takes."""
-    console = Console()
+    console = Output()
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("rule", no_wrap=True, min_width=max(map(len, rules())))
     table.add_column("class", no_wrap=True, min_width=len("descriptions"))
@@ -63,7 +64,7 @@ def explain_rule(rule_id: str) -> None:
         near = get_close_matches(rule_id, rules(), n=3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise UnknownRuleError(f"The contract has no rule {rule_id}.{hint}")
-    console = Console()
+    console = Output()
     console.print(f"[bold]{rule.id}[/]  section {rule.section}, class {rule.rule_class}\n")
     _paragraph(console, rule.text)
     console.print(f"\n[bold]Tested[/] {_HOW[rule.access]}", highlight=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from checkpoint_conformance.renderings import FORMATS
 from checkpoint_conformance.renderings.facts import Report
+from checkpoint_conformance.terminal import closed_early
 
 
 def here() -> bool:
@@ -42,5 +43,8 @@ def tell(report: Report) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        closed_early()

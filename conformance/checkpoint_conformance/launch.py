@@ -7,7 +7,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address
+from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Target
 
 READY_SECONDS_MAX: Final = 30.0
@@ -45,8 +46,8 @@ def reference_server() -> Iterator[Target]:
             f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
             "or name a server that runs: workflow-checkpoint check --url http://127.0.0.1:8080"
         )
-    with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-check-") as folder:
-        ready, log = Path(folder, "ready.json"), Path(folder, "server.log")
+    with temporary_folder() as folder:
+        ready, log = folder / "ready.json", folder / "server.log"
         command = [sys.executable, "-m", _SERVER, "--port", "0", "--dev-key", "--test-controls"]
         command += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
         with log.open("wb") as output:
@@ -83,6 +84,8 @@ def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:
     return Target(
         address=Address.parse(facts["url"]),
         controls=Address.parse(facts["controls"]),
+        mcp=Address.parse(facts["mcp"]) if facts.get("mcp") else None,
         store_url=facts["store"],
+        classes=frozenset(RuleClass),
         description=f"the reference server, on {facts['store_description']}",
     )

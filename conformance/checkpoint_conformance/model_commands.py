@@ -3,6 +3,7 @@
 Only Click is imported up here, so that ``--help`` costs nothing; the rest comes when called.
 """
 
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from checkpoint_model.exploration import Exploration, Progress, World
 
 _PLAIN_PROGRESS_SECONDS = 5.0
+_INTERRUPTED = 128 + signal.SIGINT
+"""The exit status of what Ctrl-C ended, as shells have it."""
 
 
 @click.group()
@@ -37,14 +40,16 @@ def explore(names: tuple[str, ...], every: bool, list_only: bool) -> None:
     """Try every invariant of the contract on every state and step of small worlds.
 
     Exit code 1 if an invariant is broken, in which case the shortest sequence of requests that
-    breaks it is printed, or if a world did not reach what it is there to reach.
+    breaks it is printed, or if a world did not reach what it is there to reach; 130 after Ctrl-C,
+    with what was explored until then.
     """
     from rich.console import Console
 
+    from checkpoint_conformance.terminal import Output
     from checkpoint_model import exploration
     from checkpoint_model.worlds import WORLDS
 
-    output, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    output, progress = Output(highlight=False), Console(stderr=True, highlight=False)
     if list_only:
         output.print(_worlds_table(tuple(WORLDS.values())))
         return
@@ -57,13 +62,22 @@ def explore(names: tuple[str, ...], every: bool, list_only: bool) -> None:
     chosen = [WORLDS[name] for name in dict.fromkeys(names)] or [
         world for world in WORLDS.values() if every or not world.takes_minutes
     ]
-    found = []
+    found: list[exploration.Exploration] = []
+    interrupted = False
     for world in chosen:
-        with _progress(progress, world) as told:
-            found.append(exploration.explore(world, on_progress=told))
-    output.print(_results_table(found))
+        try:
+            with _progress(progress, world) as told:
+                found.append(exploration.explore(world, on_progress=told))
+        except KeyboardInterrupt:
+            progress.print(f"Interrupted in the world {world.name}.", markup=False)
+            interrupted = True
+            break
+    if found:
+        output.print(_results_table(found))
     for result in found:
         _explain(output, result)
+    if interrupted:
+        raise SystemExit(_INTERRUPTED)
     if not all(result.passed for result in found):
         raise SystemExit(1)
 
@@ -125,11 +139,11 @@ def _worlds_table(worlds: "Sequence[World]") -> "Table":
 
 
 def _results_table(found: "Sequence[Exploration]") -> "Table":
-    table = _table("world", "states", "transitions", "depth", "seconds", "goals", "")
+    table = _table("world", "states", "transitions", "depth", "seconds", "goals", "invariants")
     for column in table.columns[1:6]:
         column.justify = "right"
     for result in found:
-        verdict = "holds" if result.passed else "[red]falls short[/]"
+        verdict = "hold" if result.passed else "[red]fall short[/]"
         if result.counterexample is not None:
             verdict = "[red]broken[/]"
         table.add_row(

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer, UrlError
+from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.targets import Description, TargetError
@@ -43,10 +43,7 @@ def running(description: Description, log_folder: Path | None = None) -> Iterato
         filled = description.filled_in(ports)
         target = filled.target()
         if log_folder is None:
-            folder = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="workflow-checkpoint-target-")
-            )
-            log_folder = Path(folder)
+            log_folder = stack.enter_context(temporary_folder())
         log_folder.mkdir(parents=True, exist_ok=True)
         log = log_folder / LOG_NAME
         stack.enter_context(_started(filled, log))

@@ -21,7 +21,7 @@ from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
 
 def replay_file(file: Path, description: Description) -> int:
     """Send every vector of a file; the exit status."""
-    console, errors = Console(), Console(stderr=True)
+    console, errors = terminal.Output(), Console(stderr=True)
     try:
         vectors = read_vectors(file.read_text(encoding="utf-8"))
         with ExitStack() as stack:

@@ -44,11 +44,10 @@ def report(folder: Path, format_name: str, output: Path | None) -> None:
             for name in write_all(folder, found):
                 click.echo(str(folder / name))
         elif format_name == "terminal" and to_stdout:
-            from rich.console import Console
-
             from checkpoint_conformance.renderings.terminal import show
+            from checkpoint_conformance.terminal import Output
 
-            show(Console(), found)
+            show(Output(), found)
         elif to_stdout:
             # Bytes, so that no platform makes other line ends or another encoding of it.
             click.echo(FORMATS[format_name].render(found).encode(), nl=False)

@@ -34,10 +34,12 @@ from checkpoint_conformance.answers import (
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
+from checkpoint_conformance.mcp_client import ProtocolError, arguments_of
 from checkpoint_conformance.oracle import Oracle
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
-from checkpoint_model.vocabulary import TOOL_PATH
+from checkpoint_model.vocabulary import TOOL_PATH, Action
 
 LOST_IN_A_ROW_MAX: Final = 5
 """So many requests in a row without an answer, and the run ends rather than wait for each."""
@@ -135,14 +137,14 @@ class Session:
         exchange, came = self.ask(
             self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
         )
-        return self._judge(request, exchange, came, moves)
+        return self.judge_answer(request, exchange, came, moves)
 
     def send_raw(
         self, request: Request, *, headers: Headers = JSON_HEADERS, pad_to: int = 0
     ) -> Told:
         """Send one request with just these headers, its body padded with white space."""
         exchange, came = self.ask(self.body(request).ljust(pad_to), headers)
-        return self._judge(request, exchange, came, None)
+        return self.judge_answer(request, exchange, came)
 
     def ask(
         self,
@@ -169,27 +171,34 @@ class Session:
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            time.sleep(_wait_seconds(exchange))
+            time.sleep(_wait_seconds(read(exchange)))
         why = "RATE_LIMITED again and again"
-        self._tally.lose(why)
+        self._tally.lose(why, self._named(exchange))
         raise LostError(why)
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
         """Send whatever request; raises as :meth:`ask` does, but that any answer is one."""
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
-        self.note(exchange, None)
+        self.heard(exchange)
         if isinstance(exchange.answer, Lost):
-            self._lose(exchange.answer.why)
+            self._lose(exchange.answer.why, exchange)
         self._tally.answered()
+        return exchange, exchange.answer
+
+    def heard(self, exchange: Exchange) -> None:
+        """Look at an exchange of which nothing is asked but that it repeats no identifier."""
+        self.note(exchange, None)
         for fault in self._leaks(exchange):
             self.report(fault)
-        return exchange, exchange.answer
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
         if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
             why = self._tally.lost_why.most_common(1)[0][0]
             raise TargetGoneError(f"the target stopped answering: {why}")
-        return self._client.exchange(method, path, body, headers)
+        try:
+            return self._client.exchange(method, path, body, headers)
+        except ProtocolError as error:
+            raise TargetGoneError(f"its MCP endpoint lets no client in again: {error}") from None
 
     def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
         """What an exchange with the tool came to; None when it is to be sent again later.
@@ -208,11 +217,11 @@ class Session:
             self.report(fault)
         if isinstance(came, Unknown):
             # A server that answers 501 to what it does not have yet is there all the same.
-            self._lose(came.why, answered=isinstance(exchange.answer, HttpAnswer))
+            self._lose(came.why, exchange, answered=isinstance(exchange.answer, HttpAnswer))
         code = came.code if isinstance(came, Problem) else None
         if code is not None and code not in expecting:
             if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
-                self._lose(str(code))
+                self._lose(str(code), exchange)
             if code is ErrorCode.TOOL_PAUSED:
                 raise TargetPausedError("the target answers TOOL_PAUSED: an operator paused it")
             if code is ErrorCode.RATE_LIMITED:
@@ -220,14 +229,24 @@ class Session:
         self._tally.answered()
         if not isinstance(came, Foreign):
             broken = {rule for fault in form for rule in fault.rules}
-            self._tally.hit(*(_form_rules(came) - broken))
+            self._tally.hit(*(_form_rules(came, exchange.binding) - broken))
         return came
 
-    def _lose(self, why: str, *, answered: bool = False) -> NoReturn:
-        self._tally.lose(why)
+    def _lose(self, why: str, exchange: Exchange, *, answered: bool = False) -> NoReturn:
+        self._tally.lose(why, self._named(exchange))
         if answered:
             self._tally.answered()
         raise LostError(why)
+
+    def _named(self, exchange: Exchange) -> str:
+        """A request for people: its action, where it has one, and the check that sent it."""
+        over_mcp = exchange.binding is Binding.MCP
+        request = arguments_of(exchange.body) if over_mcp else json_object(exchange.body)
+        action = (request or {}).get("action")
+        to_tool = over_mcp or exchange.path == TOOL_PATH
+        known = to_tool and isinstance(action, str) and action in set(Action)
+        what = f"a `{action}`" if known else f"{exchange.method} {exchange.path}"
+        return f"{what} of the check «{self._check}»"
 
     # -- judging -------------------------------------------------------------------------
 
@@ -238,15 +257,23 @@ class Session:
         """
         self.know(format_request(self.identity, request))
         came = self.settle(exchange)
-        return None if came is None else self._judge(request, exchange, came, None)
+        return None if came is None else self.judge_answer(request, exchange, came)
 
-    def judge_answer(self, request: Request, exchange: Exchange, came: Answer) -> Told:
-        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does."""
-        return self._judge(request, exchange, came, None)
+    def go_by(self, client: Client) -> None:
+        """Send what follows through another connection, or another binding."""
+        self._client = client
 
-    def _judge(
-        self, request: Request, exchange: Exchange, came: Answer, moves: list[Move] | None
+    def judge_answer(
+        self,
+        request: Request,
+        exchange: Exchange,
+        came: Answer,
+        moves: list[Move] | None = None,
     ) -> Told:
+        """Judge an answer that :meth:`ask` gave; raises as :meth:`send` does.
+
+        ``moves`` is the sequence up to here, where it can be repeated as requests alone.
+        """
         self.moves = moves
         before = self.oracle.record
         judgement = self.oracle.judge(request, exchange, came)
@@ -334,6 +361,7 @@ class Session:
             got=self.sequence[-1].members if self.sequence else None,
             identity=self.identity,
             moves=None if self.moves is None else tuple(self.moves),
+            binding=self._client.binding,
         )
 
 
@@ -341,12 +369,18 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
     """An exchange as one line of a sequence."""
     answered = exchange.answer
     members = json_object(answered.body) if isinstance(answered, HttpAnswer) else None
+    status = answered.status if isinstance(answered, HttpAnswer) else 0
+    if exchange.binding is Binding.MCP and isinstance(came, Result | Problem):
+        members = came.members
+        # What HTTP would say: the status of the message that carries a tool result says nothing.
+        told_status = members.get("status") if isinstance(came, Problem) else status
+        status = told_status if type(told_status) is int else status
     if isinstance(answered, Lost):
         told = answered.reason
     elif isinstance(came, Unknown):
         told = came.why
     else:
-        told = in_short(answered.status, members)
+        told = in_short(status, members)
     return Sent(
         method=exchange.method,
         path=exchange.path,
@@ -356,23 +390,25 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
         answered=told,
         members=members,
         on_controls=on_controls,
+        binding=exchange.binding,
     )
 
 
-def _wait_seconds(exchange: Exchange) -> float:
+def _wait_seconds(came: Answer) -> float:
     """How long a refusal asks to wait, within reason and whatever it says."""
-    assert isinstance(exchange.answer, HttpAnswer)
-    asked = (json_object(exchange.answer.body) or {}).get("retry_after_seconds")
+    asked = came.members.get("retry_after_seconds") if isinstance(came, Problem) else None
     if not isinstance(asked, int) or isinstance(asked, bool):
         return 1
     return min(max(asked, 1), RATE_LIMIT_WAIT_SECONDS_MAX)
 
 
-def _form_rules(came: Answer) -> set[str]:
+def _form_rules(came: Answer, binding: Binding) -> set[str]:
     """The rules of form that an answer of this kind exercises."""
-    if isinstance(came, Problem):
-        return {"WC-PRIV-1", "WC-HTTP-1", "WC-ERR-1"}
-    return {"WC-PRIV-1", "WC-HTTP-1"}
+    is_problem = isinstance(came, Problem)
+    of_binding = "WC-HTTP-1"
+    if binding is Binding.MCP:
+        of_binding = "WC-MCP-3" if is_problem else "WC-MCP-2"
+    return {"WC-PRIV-1", of_binding, *(["WC-ERR-1"] if is_problem else [])}
 
 
 def _most_telling(faults: tuple[Fault, ...]) -> Fault:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.graph import Cell
 from checkpoint_conformance.plain import plain
+from checkpoint_conformance.rules import Binding
 from checkpoint_model import Identity, Request
 from checkpoint_model.wire import FLAGS
 
@@ -29,6 +30,7 @@ class Sent:
     members: dict[str, Any] | None = None
     """The answer, where it was a JSON object."""
     on_controls: bool = False
+    binding: Binding = Binding.HTTP
 
 
 ANSWER_MAX: Final = 400
@@ -53,6 +55,13 @@ class Failure:
     """The workflow that the sequence is about."""
     moves: tuple[Move, ...] | None = None
     """The sequence as requests to send again; None where it was more than that."""
+    binding: Binding = Binding.HTTP
+    """The one that its last request went by."""
+
+    @property
+    def key(self) -> str:
+        """What it is known by: a rule may be broken over one binding and not over another."""
+        return self.rule if self.binding is Binding.HTTP else f"{self.rule}.{self.binding}"
 
     @property
     def rule(self) -> str:
@@ -66,6 +75,8 @@ class Failure:
 
 
 Hits: TypeAlias = Counter[str]
+LOST_KINDS_MAX: Final = 50
+"""Of requests that were lost, how many kinds are told apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +94,18 @@ class Tally:
     """Counts from all checks; safe for several threads."""
 
     hits: Hits = field(default_factory=Counter)
+    """Over all bindings."""
+    hits_over: dict[Binding, Hits] = field(default_factory=lambda: {b: Counter() for b in Binding})
+    binding: Binding = Binding.HTTP
+    """The one that the check at hand goes by."""
     failures: dict[str, Failure] = field(default_factory=dict)
-    """By the rule that is broken in the first place, the shortest seen."""
+    """By :attr:`Failure.key`, the shortest seen."""
     requests: int = 0
     lost: int = 0
     lost_in_a_row: int = 0
     lost_why: Counter[str] = field(default_factory=Counter)
+    lost_what: Counter[str] = field(default_factory=Counter)
+    """Which requests those were, and why, in one line each; as many kinds as `LOST_KINDS_MAX`."""
     incomplete: list[str] = field(default_factory=list)
     """Why the run did not do all that it set out to do."""
     remarks: list[str] = field(default_factory=list)
@@ -105,6 +122,7 @@ class Tally:
         """Count that rules were exercised and held."""
         with self._lock:
             self.hits.update(rules)
+            self.hits_over[self.binding].update(rules)
 
     def moved(self, cell: Cell, *, held: bool) -> None:
         """Count that a cell of the graph was gone through."""
@@ -120,19 +138,22 @@ class Tally:
         """Note that the target answered, so that whatever was lost before was a moment's."""
         self.lost_in_a_row = 0
 
-    def lose(self, why: str) -> None:
-        """Count a request whose outcome is unknown."""
+    def lose(self, why: str, what: str = "a request") -> None:
+        """Count a request whose outcome is unknown; ``what`` names it for people."""
         with self._lock:
             self.lost += 1
             self.lost_in_a_row += 1
             self.lost_why[why] += 1
+            line = f"{what}: {why}"
+            if line in self.lost_what or len(self.lost_what) < LOST_KINDS_MAX:
+                self.lost_what[line] += 1
 
     def fail(self, failure: Failure) -> None:
-        """Keep a failure, unless a shorter one of its rule is known."""
+        """Keep a failure, unless a shorter one of its rule and binding is known."""
         with self._lock:
-            known = self.failures.get(failure.rule)
+            known = self.failures.get(failure.key)
             if known is None or failure.size < known.size:
-                self.failures[failure.rule] = failure
+                self.failures[failure.key] = failure
 
     def remark(self, what: str) -> None:
         """Say something that changes no verdict."""

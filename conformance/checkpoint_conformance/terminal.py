@@ -1,5 +1,8 @@
 """What a person sees while a run goes on; what it found is in :mod:`.renderings.terminal`."""
 
+import os
+import sys
+
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -11,6 +14,23 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.progress import Progress as RichProgress
+
+
+class Output(Console):
+    """Standard output, which its reader may close early: `… | head` is no fault of anybody's.
+
+    What goes on does so to its end, unseen, and its exit status stays its own.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """Show nothing more."""
+        self.quiet = True
+        closed_early()
+
+
+def closed_early() -> None:
+    """Let nothing more be written to standard output, the interpreter's last flush included."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class LiveProgress:

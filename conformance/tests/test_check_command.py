@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -272,8 +273,8 @@ def test_a_report_that_cannot_be_written_is_said_before_the_run(
     assert "Drawn sequences" not in done.stdout
 
 
-def test_a_target_that_goes_away_makes_the_run_incomplete(tmp_path: Path) -> None:
-    """Exit 3: what was seen is kept, and the reason is given."""
+def _once_and_never_again() -> Talk:
+    """A target that answers the first request alone."""
     answered = iter(range(10**6))
 
     def talk(connection: socket.socket) -> None:
@@ -282,7 +283,12 @@ def test_a_target_that_goes_away_makes_the_run_incomplete(tmp_path: Path) -> Non
                 return
             connection.sendall(http("404 Not Found", PROBLEM, "application/problem+json"))
 
-    with talking(talk) as url:
+    return talk
+
+
+def test_a_target_that_goes_away_makes_the_run_incomplete(tmp_path: Path) -> None:
+    """Exit 3: what was seen is kept, and the reason is given."""
+    with talking(_once_and_never_again()) as url:
         done = check("--url", url, "--profile", "quick", "--report", str(tmp_path))
     assert done.returncode == 3, done.stdout + done.stderr
     assert "the target stopped answering" in done.stdout
@@ -311,6 +317,52 @@ def test_ctrl_c_ends_a_run_at_once_with_what_it_saw(
     report = report_in(tmp_path)
     assert report["verdict"] == "incomplete"
     assert report["rules"]["WC-CLAIM-1"]["hits"] > 0
+
+
+@pytest.mark.parametrize("lines", [0, 1], ids=["at once", "during progress"])
+def test_output_that_nobody_reads_changes_nothing(tmp_path: Path, lines: int) -> None:
+    """``… | head -1``: the run goes on to its verdict, its report and its own exit status."""
+    with talking(_once_and_never_again()) as url:
+        process = subprocess.Popen(
+            [*COMMAND, "check", "--url", url, "--report", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(lines):
+            assert process.stdout.readline().startswith("Checking ")
+        process.stdout.close()
+        told = process.stderr.read()
+        process.stderr.close()
+        assert (process.wait(60), told) == (3, "")
+    assert report_in(tmp_path)["verdict"] == "incomplete"
+
+
+def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
+    """Neither its own folders nor those of the server and the store that it started."""
+    # Not `tmp_path`: the store's socket has a short name or none.
+    with tempfile.TemporaryDirectory(prefix="wc-") as made:
+        process = subprocess.Popen(
+            [*COMMAND, "check"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": made},
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Bodies made" in line:
+                break
+        found = list(Path(made).iterdir())
+        process.kill()
+        process.stdout.close()
+        process.wait(30)
+        assert len(found) >= 2
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while left := list(Path(made).iterdir()):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.02)
 
 
 def test_a_fault_of_the_harness_is_its_own(

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import pytest
 import redis
+from looking_away import Quiet
 from wrong import Forward, Message, Tamper, tampering, with_header, with_members
 
 from checkpoint_conformance.checks import (
@@ -40,16 +41,6 @@ from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import Verdict, judge
 from checkpoint_model import format_timestamp, parse_timestamp
 from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
-
-
-class Quiet:
-    """Progress that nobody looks at."""
-
-    def check(self, title: str) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, of: int) -> None:
-        """Nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -620,6 +611,29 @@ def test_one_thing_wrong_is_caught_by_its_rule(
     assert rule in {rule for f in run.tally.failures.values() for rule in f.fault.rules}
 
 
+def _json_with_a_parameter(case: object) -> tuple[tuple[str, str], ...]:
+    del case
+    return (("content-type", "Application/JSON; charset=utf-8"),)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "blamed"),
+    [(_drop_extra, {"WC-IN-1"}), (lambda message, forward: forward(message), set())],
+    ids=["ignores members", "right"],
+)
+def test_a_media_type_with_a_parameter_hides_no_wrong_body(
+    target: Target, monkeypatch: pytest.MonkeyPatch, tamper: Tamper, blamed: set[str]
+) -> None:
+    """Parameters are ignored, by a right server and by the check that judges it."""
+    monkeypatch.setattr(fuzzing, "_headers", _json_with_a_parameter)
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        fuzzing.fuzz(run)
+        run.close()
+    assert set(run.tally.failures) == blamed
+    assert run.tally.hits["WC-CLAIM-1"] > 0
+
+
 @pytest.mark.parametrize(
     ("tamper", "check", "rule"),
     [pytest.param(*fault[1:], id=fault[0].replace(" ", "-")) for fault in CONTROL_FAULTS],
@@ -823,6 +837,9 @@ def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target)
     assert run.tally.failures == {}
     assert run.tally.lost > 0
     assert run.tally.hits["WC-CONC-4"] == 1
+    kinds = {"a `claim` of the check «»: the connection was closed before an answer"}
+    assert kinds <= set(run.tally.lost_what)
+    assert run.tally.lost_what.total() == run.tally.lost
 
 
 def test_after_a_lost_answer_the_next_body_is_of_the_next_workflow(target: Target) -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -22,6 +23,7 @@ from checkpoint_model import (
     step,
     worlds,
 )
+from checkpoint_model.exploration import World
 from checkpoint_model.worlds import WORLDS
 
 CELLS = {
@@ -99,7 +101,7 @@ def test_the_explore_command_prints_the_table() -> None:
     rows = {line[0]: line for line in lines if line[0] in WORLDS}
     assert list(rows) == ["tiny", "last"]
     assert rows["tiny"][1:4] == ["419", "18,637", "7"]
-    assert rows["tiny"][5:] == ["47 of 47", "holds"]
+    assert rows["tiny"][5:] == ["47 of 47", "hold"]
     assert done.stderr == "exploring tiny\nexploring last\n"
 
 
@@ -116,6 +118,23 @@ def test_an_unknown_world_is_a_usage_error_that_names_the_known_ones() -> None:
     assert done.exit_code == 2
     assert "there is no world 'tinny'" in done.stderr
     assert "contract-limits" in done.stderr
+
+
+def test_ctrl_c_leaves_what_was_explored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table so far, which world was interrupted, and the shell's exit code for it."""
+
+    def explore(world: World, **options: Any) -> exploration.Exploration:
+        if world.name == "last":
+            raise KeyboardInterrupt
+        return right(world, **options)
+
+    right = exploration.explore
+    monkeypatch.setattr(exploration, "explore", explore)
+    done = CliRunner().invoke(model, ["explore", "--world", "tiny", "--world", "last"])
+    assert done.exit_code == 130
+    assert done.stderr.endswith("Interrupted in the world last.\n")
+    head, _, row = done.stdout.strip().splitlines()
+    assert (head.split()[-1], row.split()[-1]) == ("invariants", "hold")
 
 
 def test_a_broken_invariant_is_printed_with_its_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,5 +165,5 @@ def test_a_missed_goal_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "WORLDS", {"tiny": silent})
     done = CliRunner().invoke(model, ["explore", "--world", "tiny"])
     assert done.exit_code == 1
-    assert "falls short" in done.stdout
+    assert "fall short" in done.stdout
     assert "In the world tiny, missed: stage failed" in done.stdout

@@ -1,15 +1,19 @@
 """Every format: valid by a judge that is not ours, true to the report, and unimpressed."""
 
+import io
 import json
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import reports
 from formats import parsed_html, parsed_junit, parsed_markdown, parsed_sarif
+from rich.console import Console
 
 from checkpoint_conformance.renderings import FORMATS
+from checkpoint_conformance.renderings.terminal import show
 from checkpoint_conformance.rules import rules
 
 
@@ -52,7 +56,8 @@ def test_junit_is_valid_and_has_every_rule(report: str) -> None:
     names = [case.name for case in cases]
     assert len(names) == len(set(names))
     assert {name.split(" ")[0] for name in names} == {"the", *rules()}
-    assert suite.tests == len(cases) == len(rules()) + 1 + (report == "with_bindings")
+    of_rules = sum(len(r.get("bindings") or [1]) for r in reports.ALL[report]()["rules"].values())
+    assert suite.tests == len(cases) == of_rules + 1
     kinds = [type(result).__name__ for case in cases for result in case.result]
     assert suite.failures == kinds.count("Failure")
     assert suite.errors == kinds.count("Error")
@@ -227,6 +232,62 @@ def test_the_terminal_s_text_sends_no_escape() -> None:
     assert "\x1b" not in text
     assert "WC-CLAIM-8 is broken" in text
     assert text.splitlines()[-2].startswith("FAIL: 3 rules broken")
+
+
+def shown(
+    report: Mapping[str, Any], *, whole: bool, width: int = 80, terminal: bool = False
+) -> str:
+    """What the end of a run shows where there is no colour."""
+    text = io.StringIO()
+    console = Console(file=text, width=width, color_system=None, force_terminal=terminal)
+    show(console, report, whole=whole)
+    return text.getvalue()
+
+
+def test_a_run_that_passed_ends_with_what_was_not_reached() -> None:
+    """No line for what passed; each rule that did not, by its reason; the verdict in one line."""
+    report = reports.passing()
+    lines = shown(report, whole=False).splitlines()
+    assert len(lines) < 12
+    assert report["line"] in lines
+    not_passed = " ".join(lines[: lines.index(report["line"])])
+    for rule_id, rule in report["rules"].items():
+        first = rule["status"] != "passed" and f"{rule_id}," in f"{not_passed},"
+        assert not (rule["status"] == "passed" and first)
+    assert "inspection: no test can tell: WC-ID-4 … 5, WC-ERR-6" in lines
+    assert "not-applicable: the class mcp is not claimed: WC-MCP-1 … 6" in lines
+
+
+def test_the_whole_has_every_rule_uncut() -> None:
+    """In a pipe, however narrow: no width is anybody's there."""
+    report = reports.passing()
+    lines = shown(report, whole=True, width=40).splitlines()
+    for rule_id, rule in report["rules"].items():
+        (line,) = [line for line in lines if line.startswith(f"{rule_id} ")]
+        assert rule["status"] in line
+        assert rule.get("reason", "") in line
+
+
+def test_a_narrow_terminal_breaks_lines_between_words() -> None:
+    """Not in the middle of one, as the terminal itself would."""
+    report = reports.passing()
+    lines = shown(report, whole=False, width=40, terminal=True).splitlines()
+    assert max(map(len, lines)) <= 40
+    verdict = next(n for n, line in enumerate(lines) if line.startswith("PASS: "))
+    told = " ".join(line.strip() for line in lines[verdict:])
+    assert told.startswith(report["line"])
+
+
+def test_what_was_not_answered_is_named() -> None:
+    """Which request, of which check, and why; in each format that people read."""
+    kinds = [{"what": f"a `claim` of the check «c{n}»: cut", "times": 9 - n} for n in range(7)]
+    report = {**reports.passing(), "unanswered": 42, "lost": kinds}
+    text = shown(report, whole=False)
+    assert "42 requests not answered:" in text
+    assert "  a `claim` of the check «c0»: cut (9 times)" in text
+    assert "and 2 other kinds" in text
+    for name in ("html", "markdown"):
+        assert "of the check «c6»: cut (3 times)" in FORMATS[name].render(report)
 
 
 # -- HTML --------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def create_app(settings: Settings) -> ASGIApp:
     tool = Tool(store, Digests(settings.hmac_key), controls)
 
     def log_answer(binding: str, answer: Answer, started: float) -> None:
-        log.info(
+        log.debug(
             "request",
             binding=binding,
             action=answer.action,
@@ -103,7 +103,7 @@ def create_app(settings: Settings) -> ASGIApp:
         yield
         await store.aclose()
 
-    routes = [
+    served = [
         Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
         *descriptions(settings.deployment),
@@ -119,9 +119,9 @@ def create_app(settings: Settings) -> ASGIApp:
             return await binding.answer(request.headers, body)
 
         # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
-        routes.append(Route(MCP_PATH, mcp, methods=["POST"]))
+        served.append(Route(MCP_PATH, mcp, methods=["POST"]))
     public = Starlette(
-        routes=routes,
+        routes=served,
         exception_handlers={
             HTTPException: _plain,
             ClientDisconnect: _gone,

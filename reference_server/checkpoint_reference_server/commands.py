@@ -109,7 +109,7 @@ valkey_url_option = click.option(
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to log, as JSON lines on standard error; info has a line for each request.",
+    help="What to log, as JSON lines on standard error; debug has a line for each request.",
 )
 @deployment_options
 @click.option(

@@ -1,10 +1,11 @@
 """How Hypothesis is run inside a check: our own settings, and nothing left behind."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.session import ViolationError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def draw(play: Callable[["settings"], None], *, examples: int, steps: int = 1) -
             raise others[0] from None
 
 
-_home: list[str] = []
+_home: list[Path] = []
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def at_home() -> Iterator[None]:
         return
     from hypothesis.configuration import set_hypothesis_home_dir
 
-    with tempfile.TemporaryDirectory(prefix="workflow-checkpoint-") as folder:
+    with temporary_folder() as folder:
         _home.append(folder)
         set_hypothesis_home_dir(folder)
         try:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint_conformance.answers import Fault, Problem
+from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.drawing import at_home, by_its_rule, draw
 from checkpoint_conformance.client import Headers
+from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import LostError, TargetGoneError, ViolationError
 from checkpoint_model import ErrorCode, parse_request, schemas
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, TOOL_PATH
+from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, OPENAPI_PATH, TOOL_PATH
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -34,13 +35,34 @@ def fuzz(run: Run) -> None:
     """Every boundary case of every action, then drawn ones, valid and invalid."""
     run.begin_drawing()
     with at_home():
-        _fuzz(run)
+        _fuzz(run, _schema())
 
 
-def _fuzz(run: Run) -> None:
+def fuzz_by_its_own_description(run: Run) -> None:
+    """The same, made from the OpenAPI document that the target serves.
+
+    What its schema says of a body is its own affair; what comes back is judged as ever.
+    """
+    import schemathesis
+
+    _, answer = run.session().http("GET", OPENAPI_PATH)
+    document = json_object(answer.body) if answer.status == 200 else None
+    run.begin_drawing()
+    with at_home():
+        try:
+            whole = schemathesis.openapi.from_dict(document or {})
+            whole.validate()
+            schema = whole.include(path=TOOL_PATH, method="POST")
+            if not any(True for _ in schema.get_all_operations()):
+                return
+        except Exception:
+            return
+        _fuzz(run, schema)
+
+
+def _fuzz(run: Run, schema: "BaseSchema") -> None:
     from schemathesis import GenerationMode
 
-    schema = _schema()
     found: list[Any] = list(schema.get_all_operations())
     operations = [result.ok() for result in found]
     total = len(operations) * (1 + len(GenerationMode))
@@ -127,18 +149,18 @@ def _send(run: Run, case: Any) -> None:
     headers = _headers(case)
     if body is None:
         return  # unspecified, either way
-    if headers != ((("content-type", MEDIA_TYPE)),) or not _is_request(value, body):
+    if not _is_json(headers) or not _is_request(value, body):
         _, came = session.ask(body, headers)
         if isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT:
             run.tally.hit("WC-IN-1")
             return
-        if _may_be_json(headers):
-            return  # a media type that only looks like another
         statuses = " or ".join(map(str, ERRORS[ErrorCode.INVALID_INPUT].http_statuses))
         session.fail(
             Fault(
                 rules=("WC-IN-1",),
-                what="a body that the request schema refuses",
+                what="a body that the request schema refuses"
+                if _is_json(headers)
+                else f"a body of the media type {headers[0][1]}",
                 expected=f"{statuses} INVALID_INPUT",
                 got=session.sequence[-1].answered,
             )
@@ -176,11 +198,9 @@ def _headers(case: Any) -> Headers:
     return (("content-type", str(kind)),)
 
 
-def _may_be_json(headers: Headers) -> bool:
-    """Whether a server may take a media type for JSON: parameters and case are ignored."""
-    return headers[0][1].partition(";")[0].strip().lower() == MEDIA_TYPE and (
-        headers[0][1] != MEDIA_TYPE
-    )
+def _is_json(headers: Headers) -> bool:
+    """Whether the media type is the contract's: case and parameters are ignored (section 8)."""
+    return headers[0][1].partition(";")[0].strip().lower() == MEDIA_TYPE
 
 
 @cache
@@ -217,4 +237,12 @@ def _is_request(value: object, body: bytes) -> bool:
     )
 
 
-CHECKS = (Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz),)
+CHECKS = (
+    Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz),
+    Check(
+        name="fuzzing",
+        title="Bodies made from its own OpenAPI document",
+        run=fuzz_by_its_own_description,
+        needs_class=RuleClass.DESCRIPTIONS,
+    ),
+)

@@ -108,7 +108,7 @@ def _one_wins(
             )
         )
     if not winners:
-        run.tally.lose("the answer of a race's winner did not come")
+        run.tally.lose("the answer of the winner did not come", "a race")
         raise LostError("nobody knows who won")
     # A step that was decided before the winner's change would be another; so the winner's is
     # the first, and every other answer follows from the record that it left.

@@ -100,9 +100,15 @@ def counts(report: Report) -> Counter[Status]:
     return Counter(Status(rule["status"]) for rule in report["rules"].values())
 
 
-def failure_of(report: Report, rule_id: str) -> Mapping[str, Any] | None:
-    """The failure that broke a rule: its own, or else another's that names it too."""
+def failure_of(
+    report: Report, rule_id: str, binding: str | None = None
+) -> Mapping[str, Any] | None:
+    """The failure that broke a rule: its own, or else another's that names it too.
+
+    Rather one over the binding, where one is given.
+    """
     naming = [failure for failure in report["failures"] if rule_id in failure["rules"]]
+    naming.sort(key=lambda failure: binding is not None and failure.get("binding") != binding)
     own = [failure for failure in naming if failure["rules"][0] == rule_id]
     return next(iter(own or naming), None)
 
@@ -143,6 +149,19 @@ def script(failure: Mapping[str, Any]) -> str:
 def cause_of(report: Report, rule_id: str) -> str:
     """What usually breaks a rule; empty where nothing is known."""
     return plain((report["rules"].get(rule_id) or {}).get("usual_cause") or "")
+
+
+def lost(report: Report) -> list[str]:
+    """Which requests had no answer that tells what was decided, a line each."""
+    return [
+        f"{plain(kind['what'], VALUE_MAX)} ({number(kind['times'], 'time')})"
+        for kind in report.get("lost") or []
+    ]
+
+
+def remarks(report: Report) -> list[str]:
+    """What is worth knowing and changes no verdict."""
+    return [*(report.get("remarks") or []), *(f"Not answered: {kind}" for kind in lost(report))]
 
 
 def is_expected(report: Report, failure: Mapping[str, Any]) -> bool:

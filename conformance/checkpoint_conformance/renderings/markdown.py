@@ -17,6 +17,7 @@ from checkpoint_conformance.renderings.facts import (
     is_expected,
     members,
     number,
+    remarks,
     sections,
     text_of,
 )
@@ -65,7 +66,7 @@ def render(report: Report) -> str:
         statuses=list(Status),
         not_as_expected=report.get("not_as_expected") or [],
         gaps=report.get("incomplete_because") or [],
-        remarks=report.get("remarks") or [],
+        remarks=remarks(report),
         numbers=_numbers(report),
         target={"url": "", "description": "", **(report.get("target") or {})},
     )

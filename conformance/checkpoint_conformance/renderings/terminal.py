@@ -1,8 +1,12 @@
-"""What a person sees at the end of a run: the rules, every failure, and one line of verdict."""
+"""What a person sees at the end of a run: every failure, what was not run, and the verdict.
+
+Every rule with its hits is a page and a half, so a run that ends shows it only when it is asked to.
+On a terminal lines are broken between words; in a file or a pipe each stays one line, for grep.
+"""
 
 import io
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -15,6 +19,7 @@ from checkpoint_conformance.renderings.facts import (
     cases,
     cause_of,
     commands,
+    lost,
     members,
     number,
     text_of,
@@ -39,20 +44,22 @@ TOO_MANY_FAILURES: Final = 20
 """So many rules broken at once have one cause, as a rule."""
 SEQUENCE_LINES_MAX: Final = 40
 """A longer sequence is cut in the terminal; the report has it whole."""
+LOST_KINDS_SHOWN: Final = 5
 WIDTH: Final = 100
 """Of what is written to a file."""
 
 
 def render(report: Report) -> str:
-    """The same as plain text."""
+    """The whole as plain text."""
     text = io.StringIO()
     show(Console(file=text, width=WIDTH, color_system=None, force_terminal=False), report)
     return text.getvalue()
 
 
-def show(console: Console, report: Report) -> None:
-    """The table of rules, every failure, and the verdict."""
-    _show_rules(console, report)
+def show(console: Console, report: Report, *, whole: bool = True) -> None:
+    """Every failure, what did not run, and the verdict; first, if ``whole``, every rule's hits."""
+    if whole:
+        _show_rules(console, report)
     failures = report["failures"]
     if len(failures) >= TOO_MANY_FAILURES:
         console.print(
@@ -62,28 +69,79 @@ def show(console: Console, report: Report) -> None:
         )
     for failure in failures:
         show_failure(console, failure, report)
+    if not whole:
+        _show_not_passed(console, report)
     _show_verdict(console, report)
+
+
+def _say(console: Console, text: str, style: str = "", *, indent: int = 2) -> None:
+    """One line of prose; on a terminal that is narrower, broken between words."""
+    if console.is_terminal:
+        text = textwrap.fill(
+            text,
+            max(console.width, 20),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_not_passed(console: Console, report: Report) -> None:
+    """The rules that did not pass, by status and reason."""
+    groups: dict[tuple[Status, str], list[str]] = {}
+    for case in cases(report):
+        if case.status not in (Status.PASSED, Status.FAILED):
+            groups.setdefault((case.status, case.reason), []).append(case.rule)
+    if groups:
+        console.print()
+    for (status, reason), names in groups.items():
+        head = f"{status}: {reason}" if reason else str(status)
+        listed = ", ".join(_runs(dict.fromkeys(names)))
+        _say(console, f"{head}: {listed}", _COLOURS[status])
+
+
+def _runs(names: Iterable[str]) -> Iterator[str]:
+    """``WC-MCP-1``, ``WC-MCP-2``, ``WC-MCP-3`` as ``WC-MCP-1 … 3``."""
+    runs: list[tuple[str, int, int]] = []
+    for name in names:
+        stem, _, digits = name.rpartition("-")
+        number = int(digits) if digits.isdecimal() else 0
+        if runs and runs[-1][0] == stem and runs[-1][2] + 1 == number:
+            runs[-1] = (stem, runs[-1][1], number)
+        else:
+            runs.append((stem, number, number))
+    for stem, first, last in runs:
+        yield f"{stem}-{first}" if first == last else f"{stem}-{first} … {last}"
 
 
 def _show_rules(console: Console, report: Report) -> None:
     rows = list(cases(report))
     several = len({case.binding for case in rows if case.rule_class != "mcp"}) > 1
     names = [f"{case.rule} {case.binding}" if several else case.rule for case in rows]
+    told = [case.reason or textwrap.shorten(case.text, 70, placeholder=" …") for case in rows]
+    console.print()
+    if not console.is_terminal:
+        # No terminal sets a width, so nothing is cut.
+        name_width, status_width = max(map(len, names), default=0), max(map(len, Status))
+        for name, case, text in zip(names, rows, told, strict=True):
+            hits = str(case.hits) if case.hits else ""
+            line = f"{name:{name_width}}  {case.status:{status_width}}  {hits:>6}  {text}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     # Set by hand: these must be whole, however long the text beside them is.
     table.add_column("rule", no_wrap=True, min_width=max(map(len, names), default=0))
     table.add_column("status", no_wrap=True, min_width=max(map(len, Status)))
     table.add_column("hits", justify="right", no_wrap=True, min_width=6)
-    table.add_column("", overflow="ellipsis", no_wrap=True)
-    for name, case in zip(names, rows, strict=True):
-        first_words = textwrap.shorten(case.text, 70, placeholder=" …")
+    table.add_column("", overflow="fold")
+    for name, case, text in zip(names, rows, told, strict=True):
         table.add_row(
             escape(name),
             f"[{_COLOURS[case.status]}]{case.status}[/]",
             str(case.hits) if case.hits else "",
-            f"[dim]{escape(case.reason or first_words)}[/]",
+            f"[dim]{escape(text)}[/]",
         )
-    console.print()
     console.print(table)
 
 
@@ -129,23 +187,25 @@ def _show_verdict(console: Console, report: Report) -> None:
     verdict = Verdict(report["verdict"])
     console.print()
     for why in report.get("not_as_expected") or []:
-        console.print(f"[bold red]Not as expected:[/] {escape(plain(why))}", highlight=False)
+        _say(console, f"Not as expected: {plain(why)}", "bold red")
     heading = "Beside that" if verdict is Verdict.FAIL else "Incomplete"
     for gap in report.get("incomplete_because") or []:
-        console.print(f"[yellow]{heading}:[/] {escape(plain(gap))}", highlight=False)
+        _say(console, f"{heading}: {plain(gap)}", "yellow")
     for remark in report.get("remarks") or []:
-        console.print(f"[dim]{escape(plain(remark))}[/]", highlight=False)
-    if report.get("unanswered") and verdict is not Verdict.INCOMPLETE:
-        console.print(f"{report['unanswered']} requests were not answered.", highlight=False)
-    console.print(
-        f"[{_VERDICT_COLOURS[verdict]}]{escape(plain(report['line']))}[/]",
-        highlight=False,
-        soft_wrap=True,
-    )
+        _say(console, plain(remark), "dim")
+    if report.get("unanswered"):
+        _say(console, f"{number(report['unanswered'], 'request')} not answered:")
+        kinds = lost(report)
+        for kind in kinds[:LOST_KINDS_SHOWN]:
+            _say(console, f"  {kind}", indent=4)
+        if len(kinds) > LOST_KINDS_SHOWN:
+            _say(console, f"  and {len(kinds) - LOST_KINDS_SHOWN} other kinds")
+    _say(console, plain(report["line"]), _VERDICT_COLOURS[verdict])
     if "requests" in report:
-        profile = escape(plain(report.get("profile") or "", 40))
-        console.print(
-            f"[dim]{report['requests']} requests in {report.get('seconds', 0):.1f} s; "
-            f"profile {profile}; --seed {report.get('seed')} repeats it[/]",
-            highlight=False,
+        _say(
+            console,
+            f"{report['requests']} requests in {report.get('seconds', 0):.1f} s; "
+            f"profile {plain(report.get('profile') or '', 40)}; "
+            f"--seed {report.get('seed')} repeats it",
+            "dim",
         )

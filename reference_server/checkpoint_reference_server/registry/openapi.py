@@ -3,11 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from checkpoint_model.vocabulary import ERRORS, HEALTH_PATH, TOOL_PATH, Action, ErrorCode
+from checkpoint_model.vocabulary import (
+    ERRORS,
+    HEALTH_PATH,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    TOOL_PATH,
+    Action,
+    ErrorCode,
+)
 from checkpoint_reference_server.registry.deployment import Deployment
 from checkpoint_reference_server.registry.examples import Example
 from checkpoint_reference_server.registry.markdown import bullets, code_list, steps, table
-from checkpoint_reference_server.registry.paths import LLMS_PATH, MANIFEST_PATH
 from checkpoint_reference_server.registry.record import (
     ACTION_WORDS,
     ERROR_WORDS,

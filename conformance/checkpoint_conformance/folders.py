@@ -1,0 +1,48 @@
+"""Folders for the length of a run, removed however it ends.
+
+A context manager removes nothing when its process is killed. So a second process, this file run
+as a program, waits for the end of its standard input, which is also the end of its parent.
+
+    python -I folders.py FOLDER
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "workflow-checkpoint-"
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """An empty folder, removed at the end of the context, or of this process if that is sooner."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        guardian = subprocess.Popen(  # noqa: S603 - this very file, by our own interpreter
+            [sys.executable, "-I", "-S", __file__, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the harness
+        )
+        assert guardian.stdin is not None
+        try:
+            yield Path(folder)
+        finally:
+            guardian.stdin.close()
+            guardian.wait()
+
+
+def main(folder: str) -> None:
+    """Wait for the end of the input, and remove the folder."""
+    while os.read(0, 4096):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
