@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.client import Exchange, HttpAnswer, Lost
+from checkpoint_conformance.mcp_client import message_of
+from checkpoint_conformance.plain import plain
+from checkpoint_conformance.rules import Binding
 from checkpoint_model import ERRORS, ErrorCode
 from checkpoint_model.vocabulary import WORKFLOW_HASH_PREFIX
 
@@ -58,6 +61,9 @@ class Foreign:
 
 Answer: TypeAlias = Result | Problem | Unknown | Foreign
 
+JSONRPC_INTERNAL_ERROR: Final = -32603
+EXCERPT_MAX: Final = 120
+"""Characters of an answer that is no answer of the contract."""
 _FREE_STRINGS: Final = ("type", "title", "detail", "recovery")
 _PROBLEM_MEMBERS: Final = frozenset(
     {*_FREE_STRINGS, "status", "code", "retry", "charged", "observed_at", "stage", "generation"}
@@ -70,19 +76,26 @@ _DECIDED_MEMBERS: Final = frozenset(
 
 
 def read(exchange: Exchange) -> Answer:
-    """Classify the answer of a tool request and check its form (sections 8 and 11)."""
+    """Classify the answer of a tool request and check its form (sections 8, 11 and 12)."""
     answer = exchange.answer
     if isinstance(answer, Lost):
         return Unknown(why=answer.why)
+    if exchange.binding is Binding.MCP:
+        return _read_call(answer, exchange.request_id)
     members = json_object(answer.body)
     code = members.get("code") if members is not None else None
     # By its code first: an error that comes with status 200 is an error with a wrong status, and
     # taken for a result it would break every rule there is.
     if members is not None and isinstance(code, str) and code in ErrorCode.__members__:
-        faults = tuple(_form_of_problem(answer, members, ErrorCode(code)))
+        faults = (
+            *_binding(answer, "application/problem+json"),
+            *_form_of_problem(answer.status, members, ErrorCode(code)),
+            *_retry_after_header(answer, members, ErrorCode(code)),
+        )
         return Problem(code=ErrorCode(code), members=members, faults=faults)
     if members is not None and answer.status == 200:
-        return Result(members=members, faults=tuple(_form_of_result(answer, members)))
+        faults = (*_binding(answer, "application/json"), *_form_of_result(members))
+        return Result(members=members, faults=faults)
     if answer.status >= 500:
         return Unknown(why=f"HTTP {answer.status} without a code")
     return _foreign(answer, members)
@@ -101,8 +114,82 @@ def _foreign(answer: HttpAnswer, members: dict[str, Any] | None) -> Foreign:
     return Foreign(why=got, faults=(fault,))
 
 
-def _form_of_result(answer: HttpAnswer, members: dict[str, Any]) -> Iterable[Fault]:
-    yield from _binding(answer, "application/json")
+def _read_call(answer: HttpAnswer, request_id: int | None) -> Answer:
+    """What a call of the tool over MCP came to (WC-MCP-2, WC-MCP-3)."""
+    message = message_of(answer, request_id)
+    if message is None:
+        if answer.status >= 500 or answer.status == 404:
+            # 404: a session that the server has forgotten.
+            return Unknown(why=f"HTTP {answer.status} without a JSON-RPC message")
+        what = "the call was not answered with a JSON-RPC message of its id"
+        return _no_tool_result("WC-MCP-1", what, f"HTTP {answer.status}: {_excerpt(answer.body)}")
+    error = message.get("error")
+    if error is not None:
+        if isinstance(error, dict) and error.get("code") == JSONRPC_INTERNAL_ERROR:
+            return Unknown(why="a JSON-RPC internal error")
+        what = "the call was answered with a protocol error"
+        return _no_tool_result("WC-MCP-3", what, plain(json.dumps(error), EXCERPT_MAX))
+    result = message["result"]
+    members = result.get("structuredContent") if isinstance(result, dict) else None
+    if not isinstance(members, dict):
+        told = plain(json.dumps(result), EXCERPT_MAX)
+        return _no_tool_result("WC-MCP-2", "the tool result has no `structuredContent`", told)
+    code = members.get("code")
+    if isinstance(code, str) and code in ErrorCode.__members__:
+        faults = (
+            *_form_of_problem(None, members, ErrorCode(code)),
+            *_form_of_call("WC-MCP-3", result, members, is_error=True),
+        )
+        return Problem(code=ErrorCode(code), members=members, faults=faults)
+    faults = (
+        *_form_of_result(members),
+        *_form_of_call("WC-MCP-2", result, members, is_error=False),
+    )
+    return Result(members=members, faults=faults)
+
+
+def _no_tool_result(rule: str, what: str, got: str) -> Foreign:
+    fault = Fault(
+        rules=(rule,),
+        what=what,
+        expected="a tool result with a result or a problem object as `structuredContent`",
+        got=got,
+    )
+    return Foreign(why=got, faults=(fault,))
+
+
+def _form_of_call(
+    rule: str, result: dict[str, Any], members: dict[str, Any], *, is_error: bool
+) -> Iterable[Fault]:
+    if (result.get("isError", False) is True) is not is_error:
+        # An error is told from a success by either alone; a result that says both misleads.
+        yield Fault(
+            rules=(rule,),
+            what=f"`isError` with a {'problem object' if is_error else 'result'}",
+            expected=json.dumps(is_error),
+            got=shown(result, "isError"),
+        )
+    content = result.get("content")
+    texts = [
+        block.get("text")
+        for block in (content if isinstance(content, list) else ())
+        if isinstance(block, dict) and block.get("type") == "text"
+    ]
+    if not any(_json_of(text) == members for text in texts):
+        yield Fault(
+            rules=(rule,),
+            what="the text of the tool result",
+            expected="the same JSON as `structuredContent`",
+            got=plain(json.dumps(texts), EXCERPT_MAX),
+        )
+
+
+def _json_of(text: object) -> dict[str, Any] | None:
+    # A lone surrogate can be escaped in JSON, and is no text to encode.
+    return json_object(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else None
+
+
+def _form_of_result(members: dict[str, Any]) -> Iterable[Fault]:
     if "code" in members:
         yield Fault(
             rules=("WC-ERR-1",),
@@ -129,18 +216,27 @@ def is_workflow_hash(value: object) -> bool:
 
 
 def _form_of_problem(
-    answer: HttpAnswer, members: dict[str, Any], code: ErrorCode
+    http_status: int | None, members: dict[str, Any], code: ErrorCode
 ) -> Iterable[Fault]:
-    yield from _binding(answer, "application/problem+json")
+    """What is wrong with a problem object; it came without a status of HTTP's own where None."""
     row = ERRORS[code]
     statuses = row.http_statuses
     said = members.get("status")
-    if answer.status not in statuses or said != answer.status or type(said) is not int:
+    one_of = " or ".join(map(str, statuses))
+    if http_status is None:
+        if said not in statuses or type(said) is not int:
+            yield Fault(
+                rules=("WC-MCP-3", "WC-ERR-1"),
+                what=f"the `status` of {code}",
+                expected=f"{one_of}, as over HTTP",
+                got=shown(members, "status"),
+            )
+    elif http_status not in statuses or said != http_status or type(said) is not int:
         yield Fault(
             rules=("WC-ERR-1",),
             what=f"the status of {code}",
-            expected=f"{' or '.join(map(str, statuses))}, the same as HTTP's and as `status`",
-            got=f"HTTP {answer.status}, `status` {said!r}",
+            expected=f"{one_of}, the same as HTTP's and as `status`",
+            got=f"HTTP {http_status}, `status` {said!r}",
         )
     for member, expected in (("retry", row.retry), ("charged", False)):
         if members.get(member) is not expected:
@@ -168,12 +264,11 @@ def _form_of_problem(
             expected="none",
             got=", ".join(unknown),
         )
-    yield from _retry_after(answer, members, code)
+    yield from _retry_after(members, code)
 
 
-def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
+def _retry_after(members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
     seconds = members.get("retry_after_seconds")
-    header = answer.header("retry-after")
     if not ERRORS[code].retry:
         if "retry_after_seconds" in members:
             yield Fault(
@@ -183,14 +278,25 @@ def _retry_after(answer: HttpAnswer, members: dict[str, Any], code: ErrorCode) -
                 got=shown(members, "retry_after_seconds"),
             )
         return
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
+    if not _is_seconds(seconds):
         yield Fault(
             rules=("WC-ERR-3",),
             what=f"`retry_after_seconds` of {code}",
             expected="an integer, at least 1",
             got=shown(members, "retry_after_seconds"),
         )
-    elif header != str(seconds):
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _retry_after_header(
+    answer: HttpAnswer, members: dict[str, Any], code: ErrorCode
+) -> Iterable[Fault]:
+    seconds = members.get("retry_after_seconds")
+    # What is wrong with the member is said already.
+    if ERRORS[code].retry and _is_seconds(seconds) and answer.header("retry-after") != str(seconds):
         yield Fault(
             rules=("WC-ERR-3",),
             what="the Retry-After header",
@@ -243,4 +349,4 @@ def shown(members: dict[str, Any], member: str) -> str:
 
 def _excerpt(body: bytes) -> str:
     text = " ".join(body.decode("utf-8", "replace").split())
-    return text[:120] + "…" if len(text) > 120 else text or "(empty)"
+    return text[:EXCERPT_MAX] + "…" if len(text) > EXCERPT_MAX else text or "(empty)"

@@ -138,10 +138,8 @@ def _go_through(
         try:
             for check in CHECKS:
                 if check.applies_to(target):
-                    run.check_name = check.name
                     progress.check(check.title)
-                    with run.timed(check.title), run.guarded():
-                        check.run(run)
+                    run.play(check)
             if run.tally.failures:
                 progress.check("Shortening what failed")
                 with run.guarded():

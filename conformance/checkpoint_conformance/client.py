@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from checkpoint_conformance.rules import Binding
+
 EXCHANGE_SECONDS_MAX: Final = 10.0
 """How long one exchange may take, from opening the connection to the answer's last byte."""
 ANSWER_BYTES_MAX: Final = 1 << 20
@@ -82,6 +84,9 @@ class Exchange:
     returned_ns: int
     """Just after the answer's last byte, or when it was given up."""
     answer: HttpAnswer | Lost
+    binding: Binding = Binding.HTTP
+    request_id: int | None = None
+    """Of the JSON-RPC message, where it was one."""
 
 
 class UrlError(ValueError):
@@ -141,6 +146,8 @@ class Client:
     Not for several threads at once: each contender has a client of its own.
     """
 
+    accept = "application/json, application/problem+json"
+
     def __init__(
         self,
         address: Address,
@@ -154,6 +161,11 @@ class Client:
         self._socket: socket.socket | None = None
         self._connection: h11.Connection | None = None
         self._keep_alive = True
+
+    @property
+    def binding(self) -> Binding:
+        """By which binding it calls the tool."""
+        return Binding.HTTP
 
     def exchange(
         self, method: str, path: str, body: bytes = b"", headers: Headers = ()
@@ -176,9 +188,14 @@ class Client:
 
         ``deadline`` is one that several requests share, by the monotonic clock in seconds.
         """
-        if deadline is None:
-            deadline = time.monotonic() + self.seconds_max
-        return Flight(self, method, path, body, headers, deadline)
+        return Flight(self, method, path, body, headers, self.deadline(deadline))
+
+    def deadline(self, shared: float | None = None) -> float:
+        """When an exchange that begins now is given up, by the monotonic clock in seconds."""
+        return time.monotonic() + self.seconds_max if shared is None else shared
+
+    def forgotten(self) -> None:
+        """The server says that what was addressed is not there; for bindings with sessions."""
 
     def close(self) -> None:
         """Close the connection, if one is open."""
@@ -224,10 +241,11 @@ class Client:
         self, method: str, path: str, body: bytes, headers: Headers
     ) -> tuple[str, tuple[tuple[str, str], ...]]:
         length = [("content-length", str(len(body)))] if body or method == "POST" else []
+        accept = [] if any(name == "accept" for name, _ in headers) else [("accept", self.accept)]
         return self.address.base_path + path, (
             ("host", self.address.host_header),
             ("user-agent", _USER_AGENT),
-            ("accept", "application/json, application/problem+json"),
+            *accept,
             ("accept-encoding", "identity"),
             *self._extra,
             *headers,
@@ -312,20 +330,37 @@ class Flight:
 
     def landed(self) -> Exchange:
         """The exchange as it stands; an answer that is not complete counts as lost."""
+        return self.exchange()
+
+    def so_far(self) -> HttpAnswer | None:
+        """The answer as far as it has come; None before its head."""
+        if self._response is None:
+            return None
+        return HttpAnswer(
+            status=self._response.status_code,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in self._response.headers
+            ),
+            body=b"".join(self._parts),
+        )
+
+    def enough(self) -> bool:
+        """Whether no more of the answer need come than has; for answers that are streams."""
+        return False
+
+    def exchange(
+        self, *, binding: Binding = Binding.HTTP, request_id: int | None = None
+    ) -> Exchange:
+        """The exchange as :meth:`landed` gives it, of this binding."""
         returned_ns = time.monotonic_ns()
         answer: HttpAnswer | Lost
         if self._lost is not None:
             answer = self._lost
         else:
-            assert self._response is not None
-            answer = HttpAnswer(
-                status=self._response.status_code,
-                headers=tuple(
-                    (name.decode("latin-1"), value.decode("latin-1"))
-                    for name, value in self._response.headers
-                ),
-                body=b"".join(self._parts),
-            )
+            came = self.so_far()
+            assert came is not None
+            answer = came
             if self._connection.our_state is not h11.DONE or (
                 self._connection.their_state is not h11.DONE
             ):
@@ -339,6 +374,8 @@ class Flight:
             called_ns=self._called_ns or returned_ns,
             returned_ns=returned_ns,
             answer=answer,
+            binding=binding,
+            request_id=request_id,
         )
 
     def fileno(self) -> int:
@@ -375,7 +412,7 @@ class Flight:
                     if not data:  # end of stream, and still not complete
                         self._give_up(LostReason.CUT, "")
                         return True
-                    return False
+                    return self.enough()
         except h11.RemoteProtocolError as error:
             self._give_up(LostReason.NOT_HTTP if data else LostReason.CUT, str(error))
             return True

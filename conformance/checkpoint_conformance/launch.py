@@ -15,6 +15,7 @@ from typing import Final
 
 from checkpoint_conformance.client import Address
 from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Target
 
 READY_SECONDS_MAX: Final = 30.0
@@ -83,6 +84,8 @@ def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:
     return Target(
         address=Address.parse(facts["url"]),
         controls=Address.parse(facts["controls"]),
+        mcp=Address.parse(facts["mcp"]) if facts.get("mcp") else None,
         store_url=facts["store"],
+        classes=frozenset(RuleClass),
         description=f"the reference server, on {facts['store_description']}",
     )

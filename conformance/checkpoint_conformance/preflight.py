@@ -7,6 +7,7 @@ from checkpoint_conformance.answers import Problem, Result, read
 from checkpoint_conformance.checks.store import StoreAddressError, open_store
 from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer, Lost, LostReason
 from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.mcp_client import ProtocolError
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.session import LostError, fresh_identity
 from checkpoint_conformance.tally import Tally
@@ -35,6 +36,14 @@ def preflight(target: Target) -> None:
                     f"No test controls at {target.controls.url}: POST /reset gave «{got}», "
                     "not 200. Is --controls the base URL that the server printed?"
                 ) from None
+    if target.mcp is not None:
+        try:
+            target.endpoint().meet()
+        except ProtocolError as error:
+            raise UnreachableError(
+                f"No MCP at {target.mcp.url}: {error}. It is claimed (--mcp, or the class mcp); "
+                "is the URL the whole of the endpoint's, with its path?"
+            ) from None
     if target.store_url is not None:
         try:
             open_store(target.store_url).close()

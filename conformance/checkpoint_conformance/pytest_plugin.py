@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--checkpoint-url", metavar="BASE", help="root of the server, as check --url takes it"
     )
     group.addoption("--checkpoint-controls", metavar="URL", help="base of its test controls")
+    group.addoption("--checkpoint-mcp", metavar="URL", help="its MCP endpoint")
     group.addoption("--checkpoint-store", metavar="URL", help="the Valkey behind it")
     group.addoption(
         "--checkpoint-target",

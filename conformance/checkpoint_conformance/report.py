@@ -15,9 +15,9 @@ from typing import Any, Final
 from checkpoint_conformance.graph import Cell, cells
 from checkpoint_conformance.plain import bounded, plain
 from checkpoint_conformance.reproduction import HEAD, script
-from checkpoint_conformance.rules import SECTIONS, rules
+from checkpoint_conformance.rules import SECTIONS, Binding, rules
 from checkpoint_conformance.run import Run
-from checkpoint_conformance.tally import Failure
+from checkpoint_conformance.tally import Failure, Sent
 from checkpoint_conformance.vectors import write_vectors
 from checkpoint_conformance.vectors.making import make_vector
 from checkpoint_conformance.verdict import Judged, RuleStatus, Status, Verdict, judge
@@ -90,6 +90,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "target": {
             "url": target.address.url,
             "controls": target.controls.url if target.controls else None,
+            "mcp": target.mcp.url if target.mcp else None,
             "store": "given" if target.store_url else None,
             "description": target.description or None,
             "name": target.name or None,
@@ -146,18 +147,32 @@ def write(folder: Path, report: Mapping[str, Any]) -> None:
     """
     files = {FILE_NAME: json.dumps(report, indent=2, allow_nan=False) + "\n"}
     for failure in report["failures"]:
-        files[f"{failure['rules'][0]}.sh"] = failure["reproduction"]
+        stem = file_stem(failure)
+        files[f"{stem}.sh"] = failure["reproduction"]
         if failure.get("vector"):
-            files[f"{failure['rules'][0]}{VECTORS_SUFFIX}"] = failure["vector"]
+            files[f"{stem}{VECTORS_SUFFIX}"] = failure["vector"]
     write_files(folder, files)
     _remove_scripts(folder, besides=files)
+
+
+def file_stem(failure: Mapping[str, Any]) -> str:
+    """How the files of a failure begin: a rule may be broken over each binding in its own way."""
+    suffix = f".{Binding.MCP}" if failure.get("binding") == Binding.MCP else ""
+    return f"{failure['rules'][0]}{suffix}"
+
+
+def _door(sent: Sent) -> str:
+    if sent.on_controls:
+        return "controls"
+    return "mcp" if sent.binding is Binding.MCP else "target"
 
 
 def _remove_scripts(folder: Path, besides: Iterable[str]) -> None:
     """Remove the scripts of an earlier run: they would tell of failures that are none now."""
     for ending, head in ((".sh", "\n".join(HEAD)), (VECTORS_SUFFIX, '{"format":')):
         for path in folder.glob(f"WC-*{ending}"):
-            if path.name in besides or path.name.removesuffix(ending) not in rules():
+            rule_id = path.name.removesuffix(ending).removesuffix(f".{Binding.MCP}")
+            if path.name in besides or rule_id not in rules():
                 continue
             with suppress(OSError, ValueError):
                 if path.read_text(encoding="utf-8").startswith(head):
@@ -272,12 +287,22 @@ def _rule(status: RuleStatus) -> dict[str, Any]:
     members["text"] = status.rule.text
     if status.rule.breaks:
         members["usual_cause"] = status.rule.breaks
+    if status.over:
+        members["bindings"] = {
+            str(binding): {
+                "status": str(told.status),
+                "hits": told.hits,
+                **({"reason": told.reason} if told.reason else {}),
+            }
+            for binding, told in status.over.items()
+        }
     return members
 
 
 def _failure(failure: Failure, run: Run) -> dict[str, Any]:
     return {
         "rules": list(failure.fault.rules),
+        "binding": str(failure.binding),
         "check": failure.check,
         "what": bounded(failure.fault.what),
         "expected": bounded(failure.fault.expected),
@@ -286,7 +311,7 @@ def _failure(failure: Failure, run: Run) -> dict[str, Any]:
         "got_members": bounded(failure.got),
         "sequence": [
             {
-                "on": "controls" if sent.on_controls else "target",
+                "on": _door(sent),
                 "method": sent.method,
                 "path": sent.path,
                 "headers": dict(sent.headers),
@@ -295,6 +320,6 @@ def _failure(failure: Failure, run: Run) -> dict[str, Any]:
             }
             for sent in failure.sequence
         ],
-        "reproduction": script(failure.sequence, run.target.address, run.target.controls),
+        "reproduction": script(failure.sequence, run.target),
         "vector": vector_of(failure),
     }

@@ -4,31 +4,51 @@ import base64
 import json
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
+from checkpoint_conformance.answers import json_object
 from checkpoint_conformance.client import Address
+from checkpoint_conformance.mcp_client import (
+    REVISION_HEADER,
+    SESSION_HEADER,
+    Revision,
+    arguments_of,
+    envelope,
+)
 from checkpoint_conformance.plain import plain
+from checkpoint_conformance.rules import Binding
+from checkpoint_conformance.run import Target
 from checkpoint_conformance.tally import ANSWER_MAX, Sent
 
-KEY_VARIABLE = "KEY"
-HEAD = ("#!/bin/sh", "# Sends the sequence again and prints each answer.")
+KEY_VARIABLE: Final = "KEY"
+HEAD: Final = ("#!/bin/sh", "# Sends the sequence again and prints each answer.")
 """The first lines of every script, by which one is known."""
-_MARK = "\x00KEY\x00"
+_MARK: Final = "\x00KEY\x00"
 
 
-def script(sequence: Sequence[Sent], base: Address, controls: Address | None) -> str:
+def script(sequence: Sequence[Sent], target: Target) -> str:
     """A POSIX shell script that sends the sequence again, on a workflow that nobody has used."""
     lines = [*HEAD]
-    lines += commands(sequence, base, controls)
+    lines += commands(sequence, target.address, target.controls, target.mcp)
     return "\n".join(lines) + "\n"
 
 
-def commands(sequence: Sequence[Sent], base: Address, controls: Address | None) -> list[str]:
+def commands(
+    sequence: Sequence[Sent],
+    base: Address,
+    controls: Address | None,
+    mcp: Address | None = None,
+) -> list[str]:
     """The ``curl`` call of each request, and what was answered as a comment above it."""
     keys = {key for sent in sequence if (key := _workflow_key(sent)) is not None}
     # One workflow is the rule; where a sequence is about several, each keeps its own key.
     key = keys.pop() if len(keys) == 1 else None
     on_controls = controls is not None and any(sent.on_controls for sent in sequence)
     lines = [f"BASE={base.url}"]
+    over_mcp = [sent for sent in sequence if sent.binding is Binding.MCP]
+    if over_mcp:
+        assert mcp is not None
+        lines += [f"MCP={mcp.url}", *_shake_hands(over_mcp[0])]
     if on_controls:
         assert controls is not None
         lines.append(f"CONTROLS={controls.url}")
@@ -48,10 +68,55 @@ def commands(sequence: Sequence[Sent], base: Address, controls: Address | None) 
     return lines
 
 
+def _shake_hands(sent: Sent) -> list[str]:
+    """How the script comes to a session of its own, where the run had one."""
+    headers = dict(sent.headers)
+    if SESSION_HEADER not in headers:
+        return []
+    params = {
+        "protocolVersion": headers[REVISION_HEADER],
+        "capabilities": {},
+        "clientInfo": {"name": "curl", "version": "1"},
+    }
+    body, own = envelope(
+        "initialize",
+        json.dumps(params).encode(),
+        request_id=0,
+        revision=None,
+        session_id=None,
+    )
+    call = _call("$MCP", "") + _headers(own)
+    call += f" --data-binary {shlex.quote(body.decode())}"
+    pattern = f"s/^{SESSION_HEADER}: *//Ip"
+    session = f'SESSION="$({call} | tr -d "\\r" | sed -n {shlex.quote(pattern)})"'
+    told, own = envelope(
+        "notifications/initialized",
+        b"",
+        request_id=None,
+        revision=Revision(headers[REVISION_HEADER]),
+        session_id="",
+    )
+    call = _call("$MCP", "") + _headers(own)
+    return [session, f"{call} --data-binary {shlex.quote(told.decode())}; echo"]
+
+
+def _headers(headers: Sequence[tuple[str, str]]) -> str:
+    return "".join(
+        f' -H "{name}: $SESSION"'
+        if name == SESSION_HEADER
+        else f" -H {shlex.quote(f'{name}: {value}')}"
+        for name, value in headers
+    )
+
+
 def _command(sent: Sent, key: str | None) -> str:
-    call = _call("$CONTROLS" if sent.on_controls else "$BASE", sent.path, sent.method)
-    for name, value in sent.headers:
-        call += f" -H {shlex.quote(f'{name}: {value}')}"
+    if sent.on_controls:
+        call = _call("$CONTROLS", sent.path, sent.method)
+    elif sent.binding is Binding.MCP:
+        call = _call("$MCP", "")
+    else:
+        call = _call("$BASE", sent.path, sent.method)
+    call += _headers(sent.headers)
     if not any(name == "content-type" for name, _ in sent.headers):
         call += " -H 'content-type:'"  # or curl would add one of its own
     for name in () if sent.on_controls else sent.target_headers:
@@ -93,9 +158,7 @@ def _quoted(body: str, key: str | None) -> str:
 
 
 def _workflow_key(sent: Sent) -> str | None:
-    try:
-        body = json.loads(sent.body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    key = body.get("workflow_key") if isinstance(body, dict) else None
+    is_call = sent.binding is Binding.MCP
+    request = arguments_of(sent.body) if is_call else json_object(sent.body)
+    key = (request or {}).get("workflow_key")
     return key if isinstance(key, str) else None

@@ -18,6 +18,13 @@ class RuleClass(StrEnum):
     CONTROLS = "controls"
 
 
+class Binding(StrEnum):
+    """The ways to call the tool (sections 11 and 12)."""
+
+    HTTP = "http"
+    MCP = "mcp"
+
+
 class Access(StrEnum):
     """What testing a rule takes."""
 
@@ -57,6 +64,8 @@ class Rule:
     section: int
     rule_class: RuleClass
     access: Access
+    bindings: tuple[Binding, ...]
+    """Over which it is tested, where the target has them."""
     floor: int | None
     """How often a run must exercise it before it counts as passed; None: no check yet."""
     breaks: str
@@ -79,6 +88,7 @@ def rules() -> Mapping[str, Rule]:
                 section=entry["section"],
                 rule_class=RuleClass(entry["class"]),
                 access=Access(entry["access"]),
+                bindings=tuple(map(Binding, entry["bindings"])),
                 floor=entry.get("floor"),
                 breaks=entry.get("breaks", ""),
             )

@@ -3,14 +3,15 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final, ParamSpec, Protocol
 
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
-from checkpoint_conformance.rules import RuleClass
+from checkpoint_conformance.mcp_client import Endpoint, McpClient
+from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.session import LostError, Session, ViolationError
 from checkpoint_conformance.tally import Sent, Tally, Timing
 
@@ -33,6 +34,8 @@ class Target:
 
     address: Address
     controls: Address | None = None
+    mcp: Address | None = None
+    """Its MCP endpoint."""
     store_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds_max: float = EXCHANGE_SECONDS_MAX
@@ -43,12 +46,27 @@ class Target:
     version: str = ""
     homepage: str = ""
     classes: frozenset[RuleClass] = frozenset({RuleClass.CORE, RuleClass.CONTROLS})
-    """The conformance classes that are claimed; controls count only where they are given."""
+    """The conformance classes that are claimed; controls and MCP count only where given."""
     expected_failures: tuple[ExpectedFailure, ...] = ()
+
+    @property
+    def claimed_classes(self) -> frozenset[RuleClass]:
+        """The conformance classes that it is checked for."""
+        beyond = set()
+        if self.controls is None:
+            beyond.add(RuleClass.CONTROLS)
+        if self.mcp is None:
+            beyond.add(RuleClass.MCP)
+        return self.classes - beyond
 
     def client(self) -> Client:
         """A connection to the tool."""
         return Client(self.address, headers=self.headers, seconds_max=self.seconds_max)
+
+    def endpoint(self) -> Endpoint:
+        """Its MCP endpoint, not met yet."""
+        assert self.mcp is not None
+        return Endpoint(self.mcp, headers=self.headers, seconds_max=self.seconds_max)
 
     def controls_client(self) -> Client:
         """A connection to the controls, which get no header that is meant for the tool."""
@@ -67,8 +85,18 @@ class Profile:
     """Of each action, valid and invalid apart."""
     race_rounds: int
     contenders: int
+    mcp_vectors: int
+    """Vectors that go over MCP as well, and by both doors in turn, where the target has both."""
     drawing_seconds_max: float
     """On a slow target sequences are drawn for no longer than this, and the run says so."""
+
+    def over_mcp(self) -> "Profile":
+        """The share of it that goes over MCP too: what is decided is the same behind both doors."""
+        return replace(
+            self,
+            stateful_examples=max(self.stateful_examples // MCP_SHARE, MCP_EXAMPLES_MIN),
+            race_rounds=max(self.race_rounds // MCP_SHARE, MCP_ROUNDS_MIN),
+        )
 
 
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -81,6 +109,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=8,
             race_rounds=2,
             contenders=100,
+            mcp_vectors=40,
             drawing_seconds_max=30,
         ),
         Profile(
@@ -90,6 +119,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=60,
             race_rounds=10,
             contenders=100,
+            mcp_vectors=400,
             drawing_seconds_max=120,
         ),
         Profile(
@@ -99,6 +129,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             fuzz_examples=600,
             race_rounds=50,
             contenders=100,
+            mcp_vectors=400,
             drawing_seconds_max=1500,
         ),
     )
@@ -106,6 +137,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
 """About 10 s, 60 s and 10 min on two cores against the reference server."""
 
 
+MCP_SHARE: Final = 10
+"""One in so many drawn sequences and races of a profile goes over MCP as well."""
+MCP_EXAMPLES_MIN: Final = 20
+MCP_ROUNDS_MIN: Final = 2
 Parts = ParamSpec("Parts")
 ATTEMPTS_MAX: Final = 3
 """How often a fixed sequence is begun before it is left out."""
@@ -136,6 +171,8 @@ class Run:
     def __post_init__(self) -> None:
         """Open the doors."""
         self._drawing_since = time.monotonic()
+        self._whole_profile = self.profile
+        self._endpoint: Endpoint | None = None
         self.client = self.new_client()
         self.controls: Controls | None = None
         self._freeze: Sent | None = None
@@ -159,9 +196,41 @@ class Run:
         """Whether sequences have been drawn for as long as the profile allows."""
         return time.monotonic() - self._drawing_since > self.profile.drawing_seconds_max
 
-    def new_client(self) -> Client:
-        """A connection of its own to the target."""
+    @property
+    def endpoint(self) -> Endpoint:
+        """The target's MCP endpoint, which all of the run's clients have been introduced to."""
+        if self._endpoint is None:
+            self._endpoint = self.target.endpoint()
+        return self._endpoint
+
+    def new_client(self, binding: Binding | None = None) -> Client:
+        """A connection of its own to the target, by the binding that the check at hand goes by."""
+        if (binding or self.tally.binding) is Binding.MCP:
+            return McpClient(self.endpoint, self.target.client())
         return self.target.client()
+
+    @contextmanager
+    def over(self, binding: Binding) -> Iterator[None]:
+        """Let all that follows go by a binding."""
+        before, self.tally.binding = self.tally.binding, binding
+        client = self.client
+        if binding is not before:
+            self.client = self.new_client()
+            profile = self._whole_profile
+            self.profile = profile.over_mcp() if binding is Binding.MCP else profile
+        try:
+            yield
+        finally:
+            if self.client is not client:
+                self.client.close()
+            self.client, self.tally.binding = client, before
+            self.profile = self._whole_profile
+
+    def play(self, check: "Check") -> None:
+        """Go through a check; what ends it early is in the tally, but for a target that is gone."""
+        self.check_name = check.name
+        with self.over(check.binding), self.timed(check.title), self.guarded():
+            check.run(self)
 
     def session(self, client: Client | None = None) -> Session:
         """A workflow that nobody has used."""
@@ -243,12 +312,27 @@ class Check:
     name: str
     title: str
     run: Callable[[Run], None]
+    binding: Binding = Binding.HTTP
     needs_controls: bool = False
     needs_store: bool = False
     only_without_controls: bool = False
+    needs_class: RuleClass | None = None
+
+    def over_mcp(self, *, only_without_controls: bool = False) -> "Check":
+        """The same by the other door."""
+        return replace(
+            self,
+            title=f"{self.title}, over MCP",
+            binding=Binding.MCP,
+            only_without_controls=self.only_without_controls or only_without_controls,
+        )
 
     def applies_to(self, target: Target) -> bool:
         """Whether the access that it needs is given."""
+        if self.binding is Binding.MCP and target.mcp is None:
+            return False
+        if self.needs_class is not None and self.needs_class not in target.claimed_classes:
+            return False
         if self.needs_controls and target.controls is None:
             return False
         if self.needs_store and target.store_url is None:

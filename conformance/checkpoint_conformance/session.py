@@ -34,7 +34,9 @@ from checkpoint_conformance.answers import (
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
+from checkpoint_conformance.mcp_client import ProtocolError, arguments_of
 from checkpoint_conformance.oracle import Oracle
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
 from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
 from checkpoint_model.vocabulary import TOOL_PATH, Action
@@ -169,7 +171,7 @@ class Session:
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            time.sleep(_wait_seconds(exchange))
+            time.sleep(_wait_seconds(read(exchange)))
         why = "RATE_LIMITED again and again"
         self._tally.lose(why, self._named(exchange))
         raise LostError(why)
@@ -177,19 +179,26 @@ class Session:
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
         """Send whatever request; raises as :meth:`ask` does, but that any answer is one."""
         exchange = self._exchange(method, path, body, JSON_HEADERS if body else ())
-        self.note(exchange, None)
+        self.heard(exchange)
         if isinstance(exchange.answer, Lost):
             self._lose(exchange.answer.why, exchange)
         self._tally.answered()
+        return exchange, exchange.answer
+
+    def heard(self, exchange: Exchange) -> None:
+        """Look at an exchange of which nothing is asked but that it repeats no identifier."""
+        self.note(exchange, None)
         for fault in self._leaks(exchange):
             self.report(fault)
-        return exchange, exchange.answer
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
         if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
             why = self._tally.lost_why.most_common(1)[0][0]
             raise TargetGoneError(f"the target stopped answering: {why}")
-        return self._client.exchange(method, path, body, headers)
+        try:
+            return self._client.exchange(method, path, body, headers)
+        except ProtocolError as error:
+            raise TargetGoneError(f"its MCP endpoint lets no client in again: {error}") from None
 
     def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
         """What an exchange with the tool came to; None when it is to be sent again later.
@@ -220,7 +229,7 @@ class Session:
         self._tally.answered()
         if not isinstance(came, Foreign):
             broken = {rule for fault in form for rule in fault.rules}
-            self._tally.hit(*(_form_rules(came) - broken))
+            self._tally.hit(*(_form_rules(came, exchange.binding) - broken))
         return came
 
     def _lose(self, why: str, exchange: Exchange, *, answered: bool = False) -> NoReturn:
@@ -231,8 +240,11 @@ class Session:
 
     def _named(self, exchange: Exchange) -> str:
         """A request for people: its action, where it has one, and the check that sent it."""
-        action = (json_object(exchange.body) or {}).get("action")
-        known = exchange.path == TOOL_PATH and isinstance(action, str) and action in set(Action)
+        over_mcp = exchange.binding is Binding.MCP
+        request = arguments_of(exchange.body) if over_mcp else json_object(exchange.body)
+        action = (request or {}).get("action")
+        to_tool = over_mcp or exchange.path == TOOL_PATH
+        known = to_tool and isinstance(action, str) and action in set(Action)
         what = f"a `{action}`" if known else f"{exchange.method} {exchange.path}"
         return f"{what} of the check «{self._check}»"
 
@@ -246,6 +258,10 @@ class Session:
         self.know(format_request(self.identity, request))
         came = self.settle(exchange)
         return None if came is None else self.judge_answer(request, exchange, came)
+
+    def go_by(self, client: Client) -> None:
+        """Send what follows through another connection, or another binding."""
+        self._client = client
 
     def judge_answer(
         self,
@@ -345,6 +361,7 @@ class Session:
             got=self.sequence[-1].members if self.sequence else None,
             identity=self.identity,
             moves=None if self.moves is None else tuple(self.moves),
+            binding=self._client.binding,
         )
 
 
@@ -352,12 +369,18 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
     """An exchange as one line of a sequence."""
     answered = exchange.answer
     members = json_object(answered.body) if isinstance(answered, HttpAnswer) else None
+    status = answered.status if isinstance(answered, HttpAnswer) else 0
+    if exchange.binding is Binding.MCP and isinstance(came, Result | Problem):
+        members = came.members
+        # What HTTP would say: the status of the message that carries a tool result says nothing.
+        told_status = members.get("status") if isinstance(came, Problem) else status
+        status = told_status if type(told_status) is int else status
     if isinstance(answered, Lost):
         told = answered.reason
     elif isinstance(came, Unknown):
         told = came.why
     else:
-        told = in_short(answered.status, members)
+        told = in_short(status, members)
     return Sent(
         method=exchange.method,
         path=exchange.path,
@@ -367,23 +390,25 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
         answered=told,
         members=members,
         on_controls=on_controls,
+        binding=exchange.binding,
     )
 
 
-def _wait_seconds(exchange: Exchange) -> float:
+def _wait_seconds(came: Answer) -> float:
     """How long a refusal asks to wait, within reason and whatever it says."""
-    assert isinstance(exchange.answer, HttpAnswer)
-    asked = (json_object(exchange.answer.body) or {}).get("retry_after_seconds")
+    asked = came.members.get("retry_after_seconds") if isinstance(came, Problem) else None
     if not isinstance(asked, int) or isinstance(asked, bool):
         return 1
     return min(max(asked, 1), RATE_LIMIT_WAIT_SECONDS_MAX)
 
 
-def _form_rules(came: Answer) -> set[str]:
+def _form_rules(came: Answer, binding: Binding) -> set[str]:
     """The rules of form that an answer of this kind exercises."""
-    if isinstance(came, Problem):
-        return {"WC-PRIV-1", "WC-HTTP-1", "WC-ERR-1"}
-    return {"WC-PRIV-1", "WC-HTTP-1"}
+    is_problem = isinstance(came, Problem)
+    of_binding = "WC-HTTP-1"
+    if binding is Binding.MCP:
+        of_binding = "WC-MCP-3" if is_problem else "WC-MCP-2"
+    return {"WC-PRIV-1", of_binding, *(["WC-ERR-1"] if is_problem else [])}
 
 
 def _most_telling(faults: tuple[Fault, ...]) -> Fault:

@@ -27,7 +27,8 @@ def shorten_failures(run: Run) -> None:
         for number, failure in enumerate(failures):
             run.progress.advance(number, len(failures))
             run.check_name = failure.check
-            _shorten(run, failure)
+            with run.over(failure.binding):
+                _shorten(run, failure)
 
 
 def _shorten(run: Run, failure: Failure) -> None:

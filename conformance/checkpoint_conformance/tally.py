@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.graph import Cell
 from checkpoint_conformance.plain import plain
+from checkpoint_conformance.rules import Binding
 from checkpoint_model import Identity, Request
 from checkpoint_model.wire import FLAGS
 
@@ -29,6 +30,7 @@ class Sent:
     members: dict[str, Any] | None = None
     """The answer, where it was a JSON object."""
     on_controls: bool = False
+    binding: Binding = Binding.HTTP
 
 
 ANSWER_MAX: Final = 400
@@ -53,6 +55,13 @@ class Failure:
     """The workflow that the sequence is about."""
     moves: tuple[Move, ...] | None = None
     """The sequence as requests to send again; None where it was more than that."""
+    binding: Binding = Binding.HTTP
+    """The one that its last request went by."""
+
+    @property
+    def key(self) -> str:
+        """What it is known by: a rule may be broken over one binding and not over another."""
+        return self.rule if self.binding is Binding.HTTP else f"{self.rule}.{self.binding}"
 
     @property
     def rule(self) -> str:
@@ -85,8 +94,12 @@ class Tally:
     """Counts from all checks; safe for several threads."""
 
     hits: Hits = field(default_factory=Counter)
+    """Over all bindings."""
+    hits_over: dict[Binding, Hits] = field(default_factory=lambda: {b: Counter() for b in Binding})
+    binding: Binding = Binding.HTTP
+    """The one that the check at hand goes by."""
     failures: dict[str, Failure] = field(default_factory=dict)
-    """By the rule that is broken in the first place, the shortest seen."""
+    """By :attr:`Failure.key`, the shortest seen."""
     requests: int = 0
     lost: int = 0
     lost_in_a_row: int = 0
@@ -109,6 +122,7 @@ class Tally:
         """Count that rules were exercised and held."""
         with self._lock:
             self.hits.update(rules)
+            self.hits_over[self.binding].update(rules)
 
     def moved(self, cell: Cell, *, held: bool) -> None:
         """Count that a cell of the graph was gone through."""
@@ -135,11 +149,11 @@ class Tally:
                 self.lost_what[line] += 1
 
     def fail(self, failure: Failure) -> None:
-        """Keep a failure, unless a shorter one of its rule is known."""
+        """Keep a failure, unless a shorter one of its rule and binding is known."""
         with self._lock:
-            known = self.failures.get(failure.rule)
+            known = self.failures.get(failure.key)
             if known is None or failure.size < known.size:
-                self.failures[failure.rule] = failure
+                self.failures[failure.key] = failure
 
     def remark(self, what: str) -> None:
         """Say something that changes no verdict."""

@@ -31,6 +31,9 @@ _OPTIONS: Final = (
         help="Root of the server, such as http://127.0.0.1:8080.",
     ),
     click.option("--controls", metavar="URL", help="Base of its test controls (section 14)."),
+    click.option(
+        "--mcp", metavar="URL", help="Its MCP endpoint; claims the class mcp where none is named."
+    ),
     click.option("--store", metavar="URL", help="The Valkey behind it, to see what is stored."),
     click.option(
         "--header",
@@ -44,7 +47,7 @@ _OPTIONS: Final = (
         "classes",
         multiple=True,
         type=click.Choice(["core", "mcp", "descriptions", "controls"]),
-        help="A conformance class that it claims; core, and controls where given, if none is.",
+        help="A conformance class that it claims; core, and what has a URL here, if none is.",
     ),
     click.option(
         "--expect-failure",
@@ -76,6 +79,7 @@ def describe(
     url: str | None,
     controls: str | None,
     store: str | None,
+    mcp: str | None,
     headers: tuple[str, ...],
     classes: tuple[str, ...],
     expected: tuple[str, ...],
@@ -87,7 +91,7 @@ def describe(
         click.UsageError: they contradict each other, or one is wrong.
     """
     if target_file is None and url is None:
-        if controls or store or headers or classes or expected:
+        if controls or store or mcp or headers or classes or expected:
             raise click.UsageError("These options describe a target: give --url or --target too.")
         return None
     from dataclasses import replace
@@ -109,12 +113,13 @@ def describe(
             description = Description(url=url)
         if url is not None:
             description = replace(description, url=url, start=None)
-        for given in filter(None, (url, controls)):
+        for given in filter(None, (url, controls, mcp)):
             Address.parse(given)
         return replace(
             description,
             controls=controls or description.controls,
             store=store or description.store,
+            mcp=mcp or description.mcp,
             headers={**description.headers, **dict(map(_header, headers))},
             classes=frozenset(map(RuleClass, classes)) or description.classes,
             timeout_seconds=seconds_max or description.timeout_seconds,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, UrlError
 from checkpoint_conformance.rules import RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
+from checkpoint_model.vocabulary import MCP_PATH
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -60,6 +61,8 @@ class Description:
     homepage: str = ""
     controls: str | None = None
     store: str | None = None
+    mcp: str | None = None
+    """URL of its MCP endpoint; `/mcp` below the root if the class is claimed and this is None."""
     classes: frozenset[RuleClass] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = EXCHANGE_SECONDS_MAX
@@ -69,7 +72,7 @@ class Description:
     @property
     def ports(self) -> tuple[str, ...]:
         """The placeholders for ports that the description uses."""
-        said = [self.url, self.controls or ""]
+        said = [self.url, self.controls or "", self.mcp or ""]
         if self.start is not None:
             said += [*self.start.command, *self.start.environment.values()]
         return tuple(
@@ -99,6 +102,7 @@ class Description:
             url=fill(self.url),
             controls=None if self.controls is None else fill(self.controls),
             store=None if self.store is None else fill(self.store),
+            mcp=None if self.mcp is None else fill(self.mcp),
             headers={name: fill(value) for name, value in self.headers.items()},
             start=start,
         )
@@ -112,16 +116,23 @@ class Description:
         try:
             controls = None if self.controls is None else Address.parse(self.controls)
             address = Address.parse(self.url)
+            mcp = None if self.mcp is None else Address.parse(self.mcp)
         except UrlError as error:
             raise TargetError(str(error)) from None
         classes = self.classes
         if classes is None:
-            classes = frozenset({RuleClass.CORE} | ({RuleClass.CONTROLS} if controls else set()))
+            given = {RuleClass.CONTROLS: controls, RuleClass.MCP: mcp}
+            classes = frozenset({RuleClass.CORE, *(kind for kind, at in given.items() if at)})
+        if RuleClass.MCP not in classes:
+            mcp = None
+        elif mcp is None:
+            mcp = Address.parse(address.url + MCP_PATH)
         if RuleClass.CONTROLS in classes and controls is None:
             raise TargetError("the class controls is claimed, but `controls` gives no URL of them")
         return Target(
             address=address,
             controls=controls,
+            mcp=mcp,
             store_url=self.store,
             headers=self.headers,
             seconds_max=self.timeout_seconds,
@@ -249,6 +260,7 @@ def _description(data: Mapping[str, Any], path: Path) -> Description:
         homepage=data.get("homepage", ""),
         controls=data.get("controls"),
         store=data.get("store"),
+        mcp=data.get("mcp"),
         classes=None if classes is None else frozenset(map(RuleClass, classes)),
         headers={name.lower(): value for name, value in data.get("headers", {}).items()},
         timeout_seconds=data.get("timeout_seconds", EXCHANGE_SECONDS_MAX),

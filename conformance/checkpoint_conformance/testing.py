@@ -93,6 +93,7 @@ def described_by(config: pytest.Config) -> Description:
             target_file=config.getoption("--checkpoint-target"),
             url=config.getoption("--checkpoint-url"),
             controls=config.getoption("--checkpoint-controls"),
+            mcp=config.getoption("--checkpoint-mcp"),
             store=config.getoption("--checkpoint-store"),
             headers=(),
             classes=(),
@@ -256,9 +257,7 @@ class Checking:
         try:
             for check in CHECKS:
                 if check.name == part and check.applies_to(run.target):
-                    run.check_name = check.name
-                    with run.timed(check.title), run.guarded():
-                        check.run(run)
+                    run.play(check)
         except TargetGoneError as error:
             self._interrupted = str(error)
         except Exception as error:  # a fault of the harness: no verdict may come of it

@@ -1,12 +1,12 @@
 """From hits and failures to the status of every rule, and from those to one verdict (D5)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final
 
-from checkpoint_conformance.rules import Access, Rule, RuleClass, rules
+from checkpoint_conformance.rules import Access, Binding, Rule, RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_conformance.tally import Tally
 
@@ -56,6 +56,8 @@ class RuleStatus:
     """Where the status is not obvious; empty elsewhere."""
     counts_as_gap: bool = False
     """Whether it could have been reached with the access given, and was not."""
+    over: Mapping[Binding, "RuleStatus"] = field(default_factory=dict)
+    """The same for each binding, where it was tested over several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,13 +72,6 @@ class Judged:
     """Why the run is incomplete, where it is."""
     stale: tuple[str, ...] = ()
     """Expected failures that make the run fail: they did not fail, or have expired."""
-
-
-def claimed_classes(target: Target) -> frozenset[RuleClass]:
-    """The conformance classes that a target is checked for."""
-    if target.controls is None:
-        return target.classes - {RuleClass.CONTROLS}
-    return target.classes
 
 
 def judge(
@@ -97,19 +92,17 @@ def judge(
         day: by which expected failures expire; today if None.
     """
     expected = {entry.rule: entry for entry in target.expected_failures}
-    failed: set[str] = set()
-    excused: dict[str, str] = {}
+    broken = {binding: _Broken() for binding in Binding}
     for failure in tally.failures.values():
         # A fault that is expected is expected whole: what it names beside its own rule follows.
         entry = expected.get(failure.rule)
         if entry is None:
-            failed.update(failure.fault.rules)
+            broken[failure.binding].failed.update(failure.fault.rules)
         else:
-            excused |= dict.fromkeys(failure.fault.rules, _excuse(entry))
-    statuses = {
-        rule.id: _status(rule, tally.hits[rule.id], rule.id in failed, target, excused, failed)
-        for rule in rules().values()
-    }
+            excuses = dict.fromkeys(failure.fault.rules, _excuse(entry))
+            broken[failure.binding].excused.update(excuses)
+    failed = {rule for found in broken.values() for rule in found.failed}
+    statuses = {rule.id: _status(rule, tally, target, broken) for rule in rules().values()}
     stale = [
         why
         for entry in target.expected_failures
@@ -167,7 +160,60 @@ def _stale(entry: ExpectedFailure, status: RuleStatus, day: date) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """What is broken over one binding."""
+
+    failed: set[str] = field(default_factory=set)
+    excused: dict[str, str] = field(default_factory=dict)
+    """Why, of what is expected to be."""
+
+
 def _status(
+    rule: Rule, tally: Tally, target: Target, broken: Mapping[Binding, _Broken]
+) -> RuleStatus:
+    """The status of a rule over the bindings by which it was tested."""
+    has_mcp = RuleClass.MCP in target.claimed_classes
+    over = [b for b in rule.bindings if b is not Binding.MCP or has_mcp]
+    if len(over) < 2:
+        failed = {found for b in broken.values() for found in b.failed}
+        excused = {found: why for b in broken.values() for found, why in b.excused.items()}
+        hits = tally.hits[rule.id]
+        return _status_over(rule, hits, rule.id in failed, target, excused, failed)
+    each = {
+        b: _status_over(
+            rule,
+            tally.hits_over[b][rule.id],
+            rule.id in broken[b].failed,
+            target,
+            broken[b].excused,
+            broken[b].failed,
+        )
+        for b in over
+    }
+    worst = min(each, key=lambda b: _WORST_FIRST.index(each[b].status))
+    reason = each[worst].reason
+    alike = len({(status.status, status.reason) for status in each.values()}) == 1
+    return replace(
+        each[worst],
+        hits=tally.hits[rule.id],
+        reason=reason if alike or not reason else f"over {worst.upper()}: {reason}",
+        counts_as_gap=any(status.counts_as_gap for status in each.values()),
+        over=each,
+    )
+
+
+_WORST_FIRST: Final = (
+    Status.FAILED,
+    Status.EXPECTED_FAILURE,
+    Status.NOT_RUN,
+    Status.NOT_APPLICABLE,
+    Status.INSPECTION,
+    Status.PASSED,
+)
+
+
+def _status_over(
     rule: Rule,
     hits: int,
     failed: bool,
@@ -184,7 +230,7 @@ def _status(
         return status(Status.EXPECTED_FAILURE, excused[rule.id])
     if rule.access is Access.INSPECTION:
         return status(Status.INSPECTION, "no test can tell")
-    if rule.rule_class not in claimed_classes(target):
+    if rule.rule_class not in target.claimed_classes:
         if rule.rule_class is RuleClass.CONTROLS:
             return status(Status.NOT_APPLICABLE, "no controls given (--controls)")
         return status(Status.NOT_APPLICABLE, f"the class {rule.rule_class} is not claimed")

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import pytest
 import redis
+from looking_away import Quiet
 from wrong import Forward, Message, Tamper, tampering, with_header, with_members
 
 from checkpoint_conformance.checks import (
@@ -44,16 +45,6 @@ from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import Verdict, judge
 from checkpoint_model import format_timestamp, parse_timestamp
 from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
-
-
-class Quiet:
-    """Progress that nobody looks at."""
-
-    def check(self, title: str) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, of: int) -> None:
-        """Nothing."""
 
 
 @pytest.fixture(scope="module")

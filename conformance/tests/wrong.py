@@ -157,7 +157,7 @@ def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
             kept = [
                 (name, value)
                 for name, value in message.headers.items()
-                if name not in ("host", "content-length", "connection", "user-agent", "accept")
+                if name not in ("host", "content-length", "connection", "user-agent")
             ]
             answer = self.client.exchange(message.method, message.path, message.body, kept).answer
             assert isinstance(answer, HttpAnswer), answer

@@ -13,6 +13,7 @@ from checkpoint_model.vocabulary import (
     MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
     ErrorCode,
 )
+from checkpoint_reference_server.registry.record import ERROR_WORDS, problem_type
 
 RETRY_AFTER_SECONDS: Final = {
     ErrorCode.TOOL_PAUSED: 5,
@@ -21,68 +22,6 @@ RETRY_AFTER_SECONDS: Final = {
 }
 """WC-ERR-3: what each retryable error asks callers to wait."""
 
-_WORDING: Final[dict[ErrorCode, tuple[str, str, str]]] = {
-    ErrorCode.INVALID_INPUT: (
-        "Invalid input",
-        "The request does not match the contract.",
-        "Correct the request and send it again; nothing was changed.",
-    ),
-    ErrorCode.CHECKPOINT_NOT_FOUND: (
-        "Checkpoint not found",
-        "Nothing is remembered of this workflow: it was never claimed, or its record expired.",
-        "Look at the external system before acting, then claim the workflow.",
-    ),
-    ErrorCode.CHECKPOINT_NOT_HELD: (
-        "Checkpoint not held",
-        "The caller does not hold an active claim on this workflow.",
-        "Do not act; ask for the status, and claim when it allows that.",
-    ),
-    ErrorCode.CHECKPOINT_TERMINAL: (
-        "Checkpoint is terminal",
-        "This workflow is settled for good.",
-        "Do not act; ask for the status to see how it was settled.",
-    ),
-    ErrorCode.STALE_GENERATION: (
-        "Stale generation",
-        "The request names a generation that is not the record's.",
-        "Stop acting for the old generation; ask for the status to see the current one.",
-    ),
-    ErrorCode.INVALID_TRANSITION: (
-        "Invalid transition",
-        "This stage cannot be reached from the record's, or not with this evidence.",
-        "Send a move that the graph has, with the evidence that it asks for.",
-    ),
-    ErrorCode.OBSERVATION_CONFLICT: (
-        "Observation conflict",
-        "This observation key was applied with another transition.",
-        "Use a fresh observation key for each outcome observed.",
-    ),
-    ErrorCode.CONFIGURATION_CONFLICT: (
-        "Configuration conflict",
-        "The record was made with another configuration, given in `configuration`.",
-        "Claim with the record's own configuration.",
-    ),
-    ErrorCode.CHECKPOINT_LIMIT_REACHED: (
-        "Checkpoint limit reached",
-        "The record has had all of its generations.",
-        "Settle the effect by hand, or wait until the record has expired.",
-    ),
-    ErrorCode.TOOL_PAUSED: (
-        "Tool paused",
-        "An operator paused the tool: no claim is decided for now.",
-        "Wait as long as `retry_after_seconds` says, then send the same request again.",
-    ),
-    ErrorCode.RATE_LIMITED: (
-        "Rate limited",
-        "Too many requests.",
-        "Wait as long as `retry_after_seconds` says, then send the same request again.",
-    ),
-    ErrorCode.DEPENDENCY_UNAVAILABLE: (
-        "Dependency unavailable",
-        "The store did not answer in time or refused: the request may have been applied.",
-        "Send the same request again; if it was applied, that is what the answer will say.",
-    ),
-}
 _SETTLED: Final = ("caller_verified", "failed", "compensated")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -163,16 +102,16 @@ def problem(
 ) -> dict[str, Any]:
     """The problem object of section 8. A ``detail`` must quote nothing of the request."""
     row = ERRORS[code]
-    title, usual_detail, recovery = _WORDING[code]
+    words = ERROR_WORDS[code]
     members: dict[str, Any] = {
-        "type": f"urn:workflow-checkpoint:problem:{code}",
-        "title": title,
+        "type": problem_type(code),
+        "title": words.title,
         "status": http_status or row.http_statuses[0],
-        "detail": detail or usual_detail,
+        "detail": detail or words.detail,
         "code": str(code),
         "retry": row.retry,
         "charged": False,
-        "recovery": recovery,
+        "recovery": words.recovery,
     }
     if row.retry:
         members["retry_after_seconds"] = RETRY_AFTER_SECONDS[code]

@@ -1,9 +1,9 @@
-"""The HTTP binding (section 11) as an ASGI application."""
+"""The HTTP binding (section 11), the MCP binding and the published descriptions as an ASGI app."""
 
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,7 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.connection import (
     StoreUnavailableError,
     connect,
@@ -23,7 +24,9 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.documents import routes
 from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -37,7 +40,11 @@ class Settings:
     hmac_key: bytes
     controls_port: int | None = None
     """The loopback port whose connections reach the test controls, where they are on."""
+    mcp_callers: Callers | None = None
+    """Who may call over MCP; None where that binding is not offered."""
     log_level: str = "info"
+    deployment: Deployment = field(default_factory=Deployment)
+    """What the published descriptions say of this deployment."""
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -56,20 +63,24 @@ def create_app(settings: Settings) -> ASGIApp:
     controls = None if settings.controls_port is None else Controls()
     tool = Tool(store, Digests(settings.hmac_key), controls)
 
-    async def checkpoint(request: Request) -> Response:
-        started = time.perf_counter()
-        body = await _read(request)
-        headers = request.headers
-        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
-        codings = ", ".join(headers.getlist("content-encoding")) or None
-        answer = await tool.answer(body, headers.get("content-type"), codings)
+    def log_answer(binding: str, answer: Answer, started: float) -> None:
         log.debug(
             "request",
+            binding=binding,
             action=answer.action,
             status=answer.http_status,
             code=answer.members.get("code"),
             milliseconds=round((time.perf_counter() - started) * 1000, 2),
         )
+
+    async def checkpoint(request: Request) -> Response:
+        started = time.perf_counter()
+        body = await _read(request, BODY_BYTES_MAX)
+        headers = request.headers
+        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
+        codings = ", ".join(headers.getlist("content-encoding")) or None
+        answer = await tool.answer(body, headers.get("content-type"), codings)
+        log_answer("http", answer, started)
         return _response(answer)
 
     async def health(_: Request) -> Response:
@@ -92,11 +103,24 @@ def create_app(settings: Settings) -> ASGIApp:
         yield
         await store.aclose()
 
+    served = [
+        Route(TOOL_PATH, checkpoint, methods=["POST"]),
+        Route(HEALTH_PATH, health, methods=["GET"]),
+    ]
+    if settings.mcp_callers is not None:
+        # Imported here, for it needs an extra of its own.
+        from checkpoint_reference_server.mcp_binding import MESSAGE_BYTES_MAX, McpBinding
+
+        binding = McpBinding(tool, settings.mcp_callers, log_answer)
+
+        async def mcp(request: Request) -> Response:
+            body = await _read(request, MESSAGE_BYTES_MAX)
+            return await binding.answer(request.headers, body)
+
+        # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
+        served.append(Route(MCP_PATH, mcp, methods=["POST"]))
     public = Starlette(
-        routes=[
-            Route(TOOL_PATH, checkpoint, methods=["POST"]),
-            Route(HEALTH_PATH, health, methods=["GET"]),
-        ],
+        routes=[*served, *routes(settings.deployment)],
         exception_handlers={
             HTTPException: _plain,
             ClientDisconnect: _gone,
@@ -112,12 +136,12 @@ def create_app(settings: Settings) -> ASGIApp:
     )
 
 
-async def _read(request: Request) -> bytes:
-    """The body, or as much of it as shows that it is too long (WC-IN-4)."""
+async def _read(request: Request, bytes_max: int) -> bytes:
+    """The body, or as much of it as shows that it is too long."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_BYTES_MAX:
+        if len(body) > bytes_max:
             break
     return bytes(body)
 

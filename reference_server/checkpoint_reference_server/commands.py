@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from checkpoint_reference_server.deployment_options import deployment_options
+
 KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 UNUSABLE: Final = 2
 """Exit status where the command cannot do what it was told: usage, port, store, key."""
@@ -61,6 +63,31 @@ valkey_url_option = click.option(
     help="Server processes.",
 )
 @click.option(
+    "--mcp/--no-mcp",
+    envvar="WORKFLOW_CHECKPOINT_MCP",
+    show_envvar=True,
+    default=None,
+    help="Offer MCP at /mcp; by default where the extra [mcp] is installed.",
+)
+@click.option(
+    "--mcp-host",
+    "mcp_hosts",
+    envvar="WORKFLOW_CHECKPOINT_MCP_HOSTS",
+    show_envvar=True,
+    multiple=True,
+    metavar="NAME[:PORT]",
+    help="Host name that MCP clients reach the server by; any address and localhost are allowed.",
+)
+@click.option(
+    "--mcp-origin",
+    "mcp_origins",
+    envvar="WORKFLOW_CHECKPOINT_MCP_ORIGINS",
+    show_envvar=True,
+    multiple=True,
+    metavar="ORIGIN",
+    help="Origin whose pages may call MCP, such as https://example.com; localhost's may.",
+)
+@click.option(
     "--hmac-key-file",
     envvar="WORKFLOW_CHECKPOINT_HMAC_KEY_FILE",
     show_envvar=True,
@@ -84,6 +111,7 @@ valkey_url_option = click.option(
     show_default=True,
     help="What to log, as JSON lines on standard error; debug has a line for each request.",
 )
+@deployment_options
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -97,14 +125,20 @@ def serve(
     port: int,
     valkey_url: str | None,
     workers: int,
+    mcp: bool | None,
+    mcp_hosts: tuple[str, ...],
+    mcp_origins: tuple[str, ...],
     hmac_key_file: Path | None,
     dev_key: bool,
     test_controls: bool,
     log_level: str,
+    public_url: str | None,
+    publisher_domain: str,
+    durability: str | None,
     ready_file: Path | None,
     exit_with_input: bool,
 ) -> None:
-    """Serve the Workflow Checkpoint contract over HTTP, on a real Valkey.
+    """Serve the Workflow Checkpoint contract over HTTP and MCP, on a real Valkey.
 
     Without --valkey-url a private Valkey is started that forgets everything at the end.
 
@@ -126,11 +160,17 @@ def serve(
                 port=port,
                 valkey_url=valkey_url,
                 workers=workers,
+                mcp=mcp,
+                mcp_hosts=mcp_hosts,
+                mcp_origins=mcp_origins,
                 test_controls=test_controls,
                 hmac_key=key,
                 log_level=log_level,
                 ready_file=ready_file,
                 exit_with_input=exit_with_input,
+                public_url=public_url,
+                publisher_domain=publisher_domain,
+                durability=durability,
             )
         )
     except serving.ServeError as error:

@@ -52,17 +52,17 @@ def check_headers(content_type: str | None, content_encoding: str | None) -> Non
 
 
 def parse(body: bytes) -> JsonObject:
-    """The request in a body.
+    """The request in a body, or in the JSON of an MCP call's arguments.
 
     Raises:
         InvalidInputError: WC-IN-4, the schema, or WC-IN-5 refuses it.
     """
     if len(body) > BODY_BYTES_MAX:
-        raise InvalidInputError(f"The body is longer than {BODY_BYTES_MAX} bytes.", 413)
+        raise InvalidInputError(f"The request is longer than {BODY_BYTES_MAX} bytes.", 413)
     try:
         request = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidInputError("The body is not one JSON object in UTF-8.") from None
+        raise InvalidInputError("The request is not one JSON object in UTF-8.") from None
     return validate(request)
 
 
@@ -73,7 +73,7 @@ def validate(request: object) -> JsonObject:
         InvalidInputError: the schema or WC-IN-5 refuses it.
     """
     if not isinstance(request, dict):
-        raise InvalidInputError("The body must be one JSON object.")
+        raise InvalidInputError("The request must be one JSON object.")
     action = request.get("action")
     if not isinstance(action, str) or action not in _VALIDATORS:
         raise InvalidInputError(f"`action` must be one of: {_ACTIONS}.")

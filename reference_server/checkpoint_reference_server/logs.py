@@ -26,10 +26,10 @@ def configure(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # The HTTP layer speaks through the standard library, and its messages may quote a
-    # request; only that something happened is passed on.
+    # The HTTP layer and the MCP SDK speak through the standard library, and their messages may
+    # quote a request; only that something happened is passed on.
     handler = _Forward()
-    for name in ("uvicorn", "uvicorn.error", "asyncio"):
+    for name in ("uvicorn", "uvicorn.error", "asyncio", "mcp"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(logging.WARNING)
@@ -39,8 +39,11 @@ def configure(level: str) -> None:
 class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # `msg` is the library's own template; its arguments are left out.
-        log_fault(record.name, error, event=str(record.msg).partition("\n")[0])
+        # `msg` is the library's own template; its arguments are left out. The SDK has them in
+        # the template.
+        place = f"{record.filename}:{record.lineno}"
+        template = place if record.name.startswith("mcp.") else str(record.msg)
+        log_fault(record.name, error, event=template.partition("\n")[0])
 
 
 def log_fault(where: str, error: BaseException | None, *, event: str = "internal fault") -> None:

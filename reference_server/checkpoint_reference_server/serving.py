@@ -1,5 +1,6 @@
 """Runs the server: sockets, store, processes, and the lines that say where everything is."""
 
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -8,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,9 +20,12 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
-from checkpoint_model.vocabulary import CONTRACT_VERSION, TOOL_PATH
+from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, TOOL_PATH
 from checkpoint_reference_server.app import Settings, create_app
+from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
+from checkpoint_reference_server.registry import Deployment, listening_url
+from checkpoint_reference_server.registry.deployment import DURABILITY_UNSAID
 from checkpoint_reference_server.store import (
     Store,
     StoreError,
@@ -34,6 +38,7 @@ BACKLOG: Final = 2048
 DRAIN_SECONDS_MAX: Final = 10
 """How long requests in flight may take to finish once the server was told to stop."""
 KEEP_ALIVE_SECONDS: Final = 75
+_MCP_REMEDY: Final = "the SDK is missing: pip install 'workflow-checkpoint[mcp]'"
 
 
 class ServeError(Exception):
@@ -50,20 +55,30 @@ class Options:
     valkey_url: str | None = field(repr=False)
     workers: int
     test_controls: bool
+    mcp: bool | None
+    """Whether to offer MCP; None to offer it where the SDK is installed."""
+    mcp_hosts: tuple[str, ...]
+    mcp_origins: tuple[str, ...]
     hmac_key: bytes = field(repr=False)
     log_level: str
     ready_file: Path | None
     """Where to write, once requests are answered, the addresses as one JSON object."""
     exit_with_input: bool
     """Whether to stop when standard input ends, as it does when its writer dies."""
+    public_url: str | None = None
+    """How callers reach the server; ``None`` for where it listens."""
+    publisher_domain: str = ""
+    durability: str | None = None
+    """What survives a crash of the store, in one sentence; ``None`` to promise nothing."""
 
 
 def serve(options: Options) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), then drain.
 
     Raises:
-        ServeError: the port is taken, the store is away or set to evict, or the ready file
-            cannot be written.
+        ServeError: the port is taken, the store is away or set to evict, the ready file
+            cannot be written, the public URL or the domain cannot be published, or MCP cannot be
+            offered as it was asked for.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -75,10 +90,12 @@ def serve(options: Options) -> None:
             raise SystemExit(0)  # not serving yet
 
     signal.signal(signal.SIGTERM, terminate)
+    mcp_callers = _mcp_callers(options)
     with ExitStack() as stack:
         if options.ready_file is not None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
+        deployment = _deployment(options, _port(listener), offers_mcp=mcp_callers is not None)
         try:
             store = stack.enter_context(open_store(options.valkey_url))
             refuse_if_it_evicts(store.url)
@@ -93,7 +110,9 @@ def serve(options: Options) -> None:
             store_url=store.url,
             hmac_key=options.hmac_key,
             controls_port=controls_port,
+            mcp_callers=mcp_callers,
             log_level=options.log_level,
+            deployment=deployment,
         )
         config = uvicorn.Config(
             partial(_create_worker, settings),
@@ -107,7 +126,9 @@ def serve(options: Options) -> None:
             timeout_graceful_shutdown=DRAIN_SECONDS_MAX,
             backlog=BACKLOG,
         )
-        addresses = _Addresses(options, store, _port(listener), controls_port)
+        addresses = _Addresses(
+            options, store, _port(listener), controls_port, offers_mcp=mcp_callers is not None
+        )
         server = _Server(config, addresses)
         if options.exit_with_input:
             _stop_with_input()
@@ -121,22 +142,65 @@ def serve(options: Options) -> None:
             server.run(sockets=sockets)
 
 
+def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
+    try:
+        return Deployment(
+            public_url=options.public_url or listening_url(options.host, port),
+            publisher_domain=options.publisher_domain,
+            offers_mcp=offers_mcp,
+            durability=options.durability or DURABILITY_UNSAID,
+        )
+    except ValueError as error:
+        raise ServeError(f"cannot describe this deployment: {error}") from None
+
+
+def _mcp_callers(options: Options) -> Callers | None:
+    """Who may call over MCP; None not to offer it.
+
+    Raises:
+        ServeError: it was asked for, and the SDK is not installed; or a name cannot be one.
+    """
+    try:
+        callers = Callers.of(options.mcp_hosts, options.mcp_origins)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    if options.mcp is False:
+        return None
+    if importlib.util.find_spec("mcp") is not None:
+        # A name that it listens at is its own; an address needs not be named.
+        return replace(callers, hosts=callers.hosts | {options.host.lower()})
+    if options.mcp:
+        raise ServeError(f"MCP cannot be offered: {_MCP_REMEDY}")
+    return None
+
+
 class _Addresses:
     """Where everything is, told once: as lines for people and as a file for programs."""
 
     def __init__(
-        self, options: Options, store: Store, port: int, controls_port: int | None
+        self,
+        options: Options,
+        store: Store,
+        port: int,
+        controls_port: int | None,
+        *,
+        offers_mcp: bool,
     ) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         self._ready_file = options.ready_file
         self._store = store
         self.url = f"http://{host}:{port}"
+        self.mcp = f"{self.url}{MCP_PATH}" if offers_mcp else None
+        self._mcp_line = self.mcp or (
+            "not offered (--no-mcp)" if options.mcp is False else f"not offered; {_MCP_REMEDY}"
+        )
         self.controls = None if controls_port is None else f"http://{CONTROLS_HOST}:{controls_port}"
 
     def tell(self) -> None:
         lines = [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {self.url}{TOOL_PATH}",
+            f"  MCP       {self._mcp_line}",
             f"  store     {without_password(self._store.url)}  ({self._store.description})",
         ]
         if self.controls is not None:
@@ -145,6 +209,7 @@ class _Addresses:
         if self._ready_file is not None:
             facts: dict[str, Any] = {
                 "url": self.url,
+                "mcp": self.mcp,
                 "controls": self.controls,
                 "store": self._store.url,
                 "store_description": self._store.description,

@@ -50,9 +50,16 @@ class Tool:
     async def answer(
         self, body: bytes, content_type: str | None, content_encoding: str | None
     ) -> Answer:
-        """Answer one request. Never raises for anything that a caller sent."""
+        """Answer one request over HTTP. Never raises for anything that a caller sent."""
         try:
             inputs.check_headers(content_type, content_encoding)
+        except inputs.InvalidInputError as error:
+            return refusal(error)
+        return await self.answer_json(body)
+
+    async def answer_json(self, body: bytes) -> Answer:
+        """Answer the request in a body, or in the arguments of an MCP call (WC-MCP-2)."""
+        try:
             request = inputs.parse(body)
         except inputs.InvalidInputError as error:
             return refusal(error)

@@ -3,10 +3,13 @@
 from checkpoint_conformance.checks import (
     controls,
     deadlines,
+    descriptions,
+    doors,
     example,
     fuzzing,
     http,
     inputs,
+    mcp,
     races,
     stateful,
     store,
@@ -27,7 +30,17 @@ CHECKS: tuple[Check, ...] = (
     *races.CHECKS,
     *controls.CHECKS,
     *store.CHECKS,
+    *(
+        check.over_mcp()
+        for part in (example, inputs, walk, vectors, stateful, races, controls)
+        for check in part.CHECKS
+    ),
+    # With controls a clock that stands still shows more than waiting does, and the wait was had.
+    *(check.over_mcp(only_without_controls=True) for check in deadlines.CHECKS),
+    *mcp.CHECKS,
+    *doors.CHECKS,
+    *descriptions.CHECKS,
 )
-"""Every check; those of one name are the same with other access."""
+"""Every check; those of one name are the same with other access, or by another binding."""
 
 __all__ = ["CHECKS"]

@@ -14,6 +14,7 @@ from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.clock import RunningClock
 from checkpoint_conformance.controls import Controls
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session, as_sent
 from checkpoint_model import (
@@ -61,14 +62,14 @@ def control_checks(run: Run) -> None:
     controls = run.controls
     assert controls is not None
     parts: tuple[Callable[[Run, Controls], None], ...] = (
-        _reset,
         _paused,
         _limited,
         _unavailable,
-        _clock_runs,
         _clock_back,
-        _clock_stands,
     )
+    if run.tally.binding is Binding.HTTP:
+        # What is the controls' own; the door that looks at it makes no difference.
+        parts = (_reset, *parts, _clock_runs, _clock_stands)
     for number, part in enumerate(parts):
         run.progress.advance(number, len(parts))
         try:
@@ -76,7 +77,7 @@ def control_checks(run: Run) -> None:
         finally:
             controls.reset()
             run.clock = RunningClock()  # whatever was learned of a clock that was moved
-    for path, body in _BAD_BODIES:
+    for path, body in _BAD_BODIES if run.tally.binding is Binding.HTTP else ():
         run.attempt(_refused, run, controls, path, body)
 
 

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint_conformance.answers import Fault, Problem
+from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.drawing import at_home, by_its_rule, draw
 from checkpoint_conformance.client import Headers
+from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import LostError, TargetGoneError, ViolationError
 from checkpoint_model import ErrorCode, parse_request, schemas
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, TOOL_PATH
+from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, OPENAPI_PATH, TOOL_PATH
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -34,13 +35,34 @@ def fuzz(run: Run) -> None:
     """Every boundary case of every action, then drawn ones, valid and invalid."""
     run.begin_drawing()
     with at_home():
-        _fuzz(run)
+        _fuzz(run, _schema())
 
 
-def _fuzz(run: Run) -> None:
+def fuzz_by_its_own_description(run: Run) -> None:
+    """The same, made from the OpenAPI document that the target serves.
+
+    What its schema says of a body is its own affair; what comes back is judged as ever.
+    """
+    import schemathesis
+
+    _, answer = run.session().http("GET", OPENAPI_PATH)
+    document = json_object(answer.body) if answer.status == 200 else None
+    run.begin_drawing()
+    with at_home():
+        try:
+            whole = schemathesis.openapi.from_dict(document or {})
+            whole.validate()
+            schema = whole.include(path=TOOL_PATH, method="POST")
+            if not any(True for _ in schema.get_all_operations()):
+                return
+        except Exception:
+            return
+        _fuzz(run, schema)
+
+
+def _fuzz(run: Run, schema: "BaseSchema") -> None:
     from schemathesis import GenerationMode
 
-    schema = _schema()
     found: list[Any] = list(schema.get_all_operations())
     operations = [result.ok() for result in found]
     total = len(operations) * (1 + len(GenerationMode))
@@ -215,4 +237,12 @@ def _is_request(value: object, body: bytes) -> bool:
     )
 
 
-CHECKS = (Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz),)
+CHECKS = (
+    Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz),
+    Check(
+        name="fuzzing",
+        title="Bodies made from its own OpenAPI document",
+        run=fuzz_by_its_own_description,
+        needs_class=RuleClass.DESCRIPTIONS,
+    ),
+)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkpoint_conformance.answers import Fault, Problem
+from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session, fresh_key
 from checkpoint_model import (
@@ -191,17 +192,29 @@ def _of_an_unclaimed_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]
     )
 
 
+def _of_arguments(cases: Iterator[_Case]) -> list[_Case]:
+    """Those that are arguments of a call: JSON objects. What else there may be is HTTP's."""
+    return [
+        case
+        for case in cases
+        if case.headers == JSON_HEADERS and case.statuses == (_BAD,)
+        if json_object(case.body) is not None
+    ]
+
+
 def refused(run: Run) -> None:
     """Each body that is no request: INVALID_INPUT, with its status, and the record as it was."""
+    over_mcp = run.tally.binding is Binding.MCP
+    of_binding = _of_arguments if over_mcp else list
     for cases_of, held in [(_of_an_unclaimed_workflow, False), (_of_a_held_workflow, True)]:
         cast = Cast()
         session: Session | None = None
-        total = len(list(cases_of(run.session().identity, cast)))
+        total = len(of_binding(cases_of(run.session().identity, cast)))
         for number in range(total):
             run.progress.advance(number, total)
             if session is None:
                 session = run.session()
-                cases = list(cases_of(session.identity, cast))
+                cases = of_binding(cases_of(session.identity, cast))
             as_it_was = False
             with run.guarded():
                 as_it_was = _refuses(run, session, cast, cases[number], held=held)
@@ -246,7 +259,8 @@ def accepted(run: Run) -> None:
     for namespace, tail in [("n", key[:16]), ("N" + "._:/-0aZ" * 15 + "1234567", key[:64])]:
         for claim_ttl, state_ttl, retry in [(1, 2, True), (900, 3600, False), (899, 900, True)]:
             run.attempt(_accepts, run, namespace, tail, claim_ttl, state_ttl, retry)
-    run.attempt(_accepts_framing, run)
+    if run.tally.binding is Binding.HTTP:
+        run.attempt(_accepts_framing, run)
 
 
 def _accepts(

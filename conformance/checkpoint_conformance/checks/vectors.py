@@ -4,11 +4,13 @@ Each decision is judged twice: by the oracle, as every other, and against the co
 which is what implementers without this harness test by.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.clock import FrozenClock
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session
 from checkpoint_conformance.vectors import TIMES, Vector, load_vectors
@@ -16,12 +18,20 @@ from checkpoint_model import format_timestamp, parse_request
 
 
 def vectors(run: Run) -> None:
-    """Send every vector; each goes to its end or to its first fault, and the next begins."""
-    all_of_them = load_vectors()
+    """Send the vectors; each goes to its end or to its first fault, and the next begins."""
+    chosen = spread(load_vectors(), run)
     with run.frozen():
-        for number, vector in enumerate(all_of_them):
-            run.progress.advance(number, len(all_of_them))
+        for number, vector in enumerate(chosen):
+            run.progress.advance(number, len(chosen))
             run.attempt(send_vector, run, vector)
+
+
+def spread(vectors: Sequence[Vector], run: Run) -> Sequence[Vector]:
+    """All of them, or over MCP the profile's number, other ones with another seed."""
+    if run.tally.binding is Binding.HTTP:
+        return vectors
+    apart = max(len(vectors) // run.profile.mcp_vectors, 1)
+    return vectors[run.seed % apart :: apart]
 
 
 def send_vector(run: Run, vector: Vector) -> None:

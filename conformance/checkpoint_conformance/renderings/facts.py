@@ -100,9 +100,15 @@ def counts(report: Report) -> Counter[Status]:
     return Counter(Status(rule["status"]) for rule in report["rules"].values())
 
 
-def failure_of(report: Report, rule_id: str) -> Mapping[str, Any] | None:
-    """The failure that broke a rule: its own, or else another's that names it too."""
+def failure_of(
+    report: Report, rule_id: str, binding: str | None = None
+) -> Mapping[str, Any] | None:
+    """The failure that broke a rule: its own, or else another's that names it too.
+
+    Rather one over the binding, where one is given.
+    """
     naming = [failure for failure in report["failures"] if rule_id in failure["rules"]]
+    naming.sort(key=lambda failure: binding is not None and failure.get("binding") != binding)
     own = [failure for failure in naming if failure["rules"][0] == rule_id]
     return next(iter(own or naming), None)
 

@@ -76,7 +76,7 @@ def _rule_case(suite: ET.Element, report: Report, case: Case, classname: str) ->
         suite, "testcase", name=f"{case.rule} [{case.binding}]", classname=classname
     )
     if case.status is Status.FAILED:
-        failure = failure_of(report, case.rule)
+        failure = failure_of(report, case.rule, case.binding)
         message = summary(failure) if failure else case.reason or "broken"
         broken = ET.SubElement(
             element, "failure", type=case.rule, message=plain(message, MESSAGE_MAX)

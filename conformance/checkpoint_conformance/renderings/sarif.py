@@ -20,6 +20,7 @@ from checkpoint_conformance.renderings.facts import (
     sections,
     summary,
 )
+from checkpoint_conformance.report import file_stem
 from checkpoint_conformance.verdict import Verdict
 
 SCHEMA: Final = (
@@ -133,7 +134,10 @@ def _result(report: Report, failure: Mapping[str, Any], ids: list[str]) -> dict[
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": f"{plain(rule, 40)}.sh", "uriBaseId": FOLDER},
+                    "artifactLocation": {
+                        "uri": f"{plain(file_stem(failure), 60)}.sh",
+                        "uriBaseId": FOLDER,
+                    },
                     "region": {"startLine": max(len(lines), 1)},
                 },
                 "logicalLocations": [{"fullyQualifiedName": plain(place, 200), "kind": "function"}],
