@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import IDENTIFIERS, Session, fresh_key
+from checkpoint_conformance.session import IDENTIFIERS, Session, fresh_fingerprint
 from checkpoint_model import (
     Abandon,
     EvidenceType,
@@ -211,7 +211,7 @@ def _requests(cast: Cast, claim_ttl_seconds: int, state_ttl_seconds: int) -> lis
     claim = cast.claim(
         cast.ann, claim_ttl_seconds=claim_ttl_seconds, state_ttl_seconds=state_ttl_seconds
     )
-    fingerprint = "sha256:" + fresh_key("f")[2:] * 2
+    fingerprint = fresh_fingerprint()
     uncertain = cast.move(cast.ann, 1, Stage.UNCERTAIN)
     verified = cast.move(
         cast.ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ, fingerprint=fingerprint
