@@ -6,6 +6,7 @@ nox -s lint          is the code as it should be: ruff, mypy strict, the assembl
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s proofs        what is proved of the machine, and what is refuted?
+nox -s descriptions  write anew what is generated from the registry record
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
 """
 
@@ -80,6 +81,15 @@ def proofs(session: nox.Session) -> None:
     """Print what z3 proves of the machine, and how it refutes each seeded fault."""
     session.install("-e", ".", "z3-solver")
     session.run("python", "model/proofs/induction.py")
+
+
+@nox.session(default=False)
+def descriptions(session: nox.Session) -> None:
+    """Write the examples anew, then the committed copies of every published description."""
+    session.install("-e", ".", "jsonschema")
+    session.run("python", "reference_server/tests/registry_examples.py")
+    published = "reference_server/checkpoint_reference_server/registry/published"
+    session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)
 
 
 @nox.session(default=False)

@@ -4,11 +4,14 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from test_verdict import FULL, enough
+from looking_away import Quiet
+from test_verdict import EVERYTHING, FULL, enough
 
 from checkpoint_conformance import report
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.graph import cells
+from checkpoint_conformance.mcp_client import REVISION_HEADER, SESSION_HEADER, Revision
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, ExpectedFailure, Run, Target
 from checkpoint_conformance.tally import Failure, Sent, Tally, Timing, in_short
 from checkpoint_conformance.verdict import judge
@@ -21,16 +24,6 @@ EVIL: Final = (
     "::error::forged\r\n\x1b[31mred\x1b[0m\x00\x07\u202etxt\ud800 \ufffe %0A"
 )
 """What no format may be upset by."""
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    def check(self, title: str) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, of: int) -> None:
-        """Nothing."""
 
 
 def failure(rule: str = "WC-CLAIM-8", *, evil: str = "", others: tuple[str, ...] = ()) -> Failure:
@@ -72,7 +65,7 @@ def failure(rule: str = "WC-CLAIM-8", *, evil: str = "", others: tuple[str, ...]
 def document(tally: Tally, target: Target = FULL, **judging: Any) -> dict[str, Any]:
     """The report of a run that saw this."""
     started = time.monotonic()
-    run = Run(target=target, profile=PROFILES["quick"], seed=7, progress=Silent(), tally=tally)
+    run = Run(target=target, profile=PROFILES["quick"], seed=7, progress=Quiet(), tally=tally)
     run.close()
     return report.document(
         report.Outcome(
@@ -143,6 +136,28 @@ def with_bindings() -> dict[str, Any]:
     return found
 
 
+def over_mcp() -> dict[str, Any]:
+    """One rule broken over both bindings, each in its own way."""
+    tally = enough(EVERYTHING)
+    tally.fail(failure())
+    found = failure()
+    calls = [
+        replace(
+            sent,
+            path="/mcp",
+            binding=Binding.MCP,
+            headers=(
+                *sent.headers,
+                (REVISION_HEADER, Revision.NOVEMBER_2025),
+                (SESSION_HEADER, "s"),
+            ),
+        )
+        for sent in found.sequence
+    ]
+    tally.fail(replace(found, sequence=tuple(calls), binding=Binding.MCP))
+    return document(tally, EVERYTHING)
+
+
 def excused() -> dict[str, Any]:
     """One rule is broken as expected, and one is not although it was expected to be."""
     tally = enough(FULL)
@@ -170,6 +185,7 @@ ALL: Final = {
         unfinished,
         hostile,
         with_bindings,
+        over_mcp,
         excused,
         knowing,
     )

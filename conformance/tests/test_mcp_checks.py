@@ -1,8 +1,11 @@
 """The checks of sections 12 and 13: the right server is never blamed, a wrong one by its rule."""
 
 import json
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from checkpoint_conformance.checks import (
     descriptions,
     doors,
     example,
+    fuzzing,
     inputs,
     mcp,
     races,
@@ -25,9 +29,11 @@ from checkpoint_conformance.checks import (
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mcp_client import Revision
+from checkpoint_conformance.reproduction import script
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.verdict import Status, judge
+from checkpoint_model import schemas
 from checkpoint_model.vocabulary import (
     ARD_PATH,
     LLMS_PATH,
@@ -106,6 +112,7 @@ def test_what_it_publishes_is_never_blamed(target: Target) -> None:
     """Every rule of the class is exercised."""
     run = run_of(target)
     descriptions.description_checks(run)
+    fuzzing.fuzz_by_its_own_description(run)
     run.close()
     assert {key: f.fault for key, f in run.tally.failures.items()} == {}
     judged = judge(run.tally, target)
@@ -184,6 +191,47 @@ def test_a_forgotten_session_is_begun_anew(target: Target) -> None:
         run.close()
     assert run.tally.failures == {}
     assert run.tally.lost == 1
+
+
+@pytest.mark.parametrize(
+    ("revision", "sessions"),
+    [
+        (Revision.NOVEMBER_2025, False),
+        (Revision.NOVEMBER_2025, True),
+        (Revision.JULY_2026, False),
+    ],
+    ids=["handshake", "session", "no-handshake"],
+)
+def test_a_sequence_over_mcp_can_be_sent_again_by_its_script(
+    target: Target,
+    revision: Revision,
+    sessions: bool,
+    tool: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    """The script alone, on a workflow and a session of its own."""
+    tool("curl")
+    with tampering(target.address, _with_sessions if sessions else _as_it_is) as address:
+        seen = behind(target, address)
+        run = run_of(seen)
+        run.endpoint.meet(revision)
+        with run.over(Binding.MCP):
+            session, cast = run.session(), walk.Cast()
+            session.send(cast.claim(cast.ann))
+            session.send(cast.claim(cast.bob))
+        run.close()
+        path = tmp_path / "again.sh"
+        path.write_text(script(session.sequence, seen))
+        done = subprocess.run(
+            ["sh", str(path)], capture_output=True, text=True, check=True, timeout=30
+        )
+    first, second = re.findall(r'"structuredContent": ?(\{.*?\})', done.stdout)
+    assert json.loads(first)["acquired"] is True
+    assert json.loads(second)["code"] == "CHECKPOINT_NOT_HELD"
+
+
+def _as_it_is(message: Message, forward: Forward) -> HttpAnswer:
+    return forward(message)
 
 
 # -- servers with one thing wrong ---------------------------------------------------------
@@ -384,6 +432,26 @@ def test_one_thing_wrong_over_mcp_is_caught_by_its_rule(
     """The fault's own rule is among those blamed."""
     with tampering(target.address, tamper) as address:
         assert rule in faults_of(behind(target, address), part)
+
+
+def test_bodies_made_from_its_own_document_show_what_is_accepted_beyond_it(target: Target) -> None:
+    """A member that no schema has is dropped by the server: found by the document alone."""
+    known = set(vocabulary_of_members())
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        kept = {name: value for name, value in message.json.items() if name in known}
+        on_tool = message.path == TOOL_PATH and bool(message.json)
+        return forward(replace(message, body=json.dumps(kept).encode()) if on_tool else message)
+
+    with tampering(target.address, tamper) as address:
+        part = fuzzing.fuzz_by_its_own_description
+        assert "WC-IN-1" in faults_of(behind(target, address), part, binding=Binding.HTTP)
+
+
+def vocabulary_of_members() -> Iterator[str]:
+    """Every member that some action has."""
+    for branch in schemas.load("request.schema.json")["oneOf"]:
+        yield from branch["properties"]
 
 
 def document(path: str, change: Callable[[Members], object]) -> Tamper:

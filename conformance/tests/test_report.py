@@ -158,6 +158,21 @@ def test_no_answer_gets_a_line_of_its_own_into_a_script() -> None:
         assert all(line.startswith("#") for line in told)
 
 
+def test_a_rule_broken_over_each_binding_leaves_a_script_for_each(tmp_path: Path) -> None:
+    """And what the schema says of the bindings is what there is."""
+    found = reports.over_mcp()
+    report.write(tmp_path, found)
+    assert {path.name for path in tmp_path.glob("*.sh")} == {"WC-CLAIM-8.sh", "WC-CLAIM-8.mcp.sh"}
+    bindings = found["rules"]["WC-CLAIM-8"]["bindings"]
+    assert {name: told["status"] for name, told in bindings.items()} == {
+        "http": "failed",
+        "mcp": "failed",
+    }
+    assert "bindings" not in found["rules"]["WC-HTTP-1"]
+    report.write(tmp_path, reports.passing())
+    assert list(tmp_path.glob("*.sh")) == [], "those of an earlier run are removed"
+
+
 # -- reading it again --------------------------------------------------------------------
 
 

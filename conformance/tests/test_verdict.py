@@ -7,7 +7,7 @@ import pytest
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.client import Address
-from checkpoint_conformance.rules import Access, RuleClass, rules
+from checkpoint_conformance.rules import Access, Binding, RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_conformance.session import fresh_identity
 from checkpoint_conformance.tally import Failure, Sent, Tally
@@ -16,29 +16,38 @@ from checkpoint_conformance.verdict import EXIT_CODES, Status, Verdict, judge
 HERE = Address.parse("http://127.0.0.1:1")
 BARE = Target(address=HERE)
 FULL = Target(address=HERE, controls=HERE, store_url="unix:///x")
+EVERYTHING = replace(FULL, mcp=HERE, classes=frozenset(RuleClass))
 
 
 def enough(target: Target) -> Tally:
     """A tally in which every rule that is reachable was exercised to its floor."""
     tally = Tally(requests=1000)
-    for rule in rules().values():
-        if rule.floor is None:
-            continue
-        needs = {Access.CONTROLS: target.controls, Access.STORE: target.store_url}
-        if needs.get(rule.access, True):
-            tally.hits[rule.id] = rule.floor
+    for tally.binding in Binding if target.mcp else (Binding.HTTP,):
+        for rule in rules().values():
+            if rule.floor is None or tally.binding not in rule.bindings:
+                continue
+            needs = {Access.CONTROLS: target.controls, Access.STORE: target.store_url}
+            if needs.get(rule.access, True) and rule.rule_class in target.claimed_classes:
+                tally.hit(*[rule.id] * rule.floor)
+    tally.binding = Binding.HTTP
     return tally
 
 
-def failing(*rule_ids: str) -> Failure:
+def failing(*rule_ids: str, binding: Binding = Binding.HTTP) -> Failure:
     """A failure of these rules."""
     fault = Fault(rules=rule_ids, what="w", expected="e", got="g")
     return Failure(
-        check="c", fault=fault, sequence=(), got=None, expected=None, identity=fresh_identity()
+        check="c",
+        fault=fault,
+        sequence=(),
+        got=None,
+        expected=None,
+        identity=fresh_identity(),
+        binding=binding,
     )
 
 
-@pytest.mark.parametrize("target", [BARE, FULL], ids=["bare", "full"])
+@pytest.mark.parametrize("target", [BARE, FULL, EVERYTHING], ids=["bare", "full", "everything"])
 def test_all_floors_reached_is_a_pass(target: Target) -> None:
     """And every status that is not obvious has a reason."""
     judged = judge(enough(target), target)
@@ -61,9 +70,11 @@ def test_an_empty_run_is_incomplete() -> None:
 @pytest.mark.parametrize("rule_id", sorted(i for i, rule in rules().items() if rule.floor))
 def test_one_hit_less_than_the_floor_is_incomplete(rule_id: str) -> None:
     """For every rule that has a floor."""
-    tally = enough(FULL)
+    tally = enough(EVERYTHING)
     tally.hits[rule_id] -= 1
-    judged = judge(tally, FULL)
+    for hits in tally.hits_over.values():
+        hits[rule_id] -= 1
+    judged = judge(tally, EVERYTHING)
     assert judged.verdict is Verdict.INCOMPLETE
     status = judged.rules[rule_id]
     assert (status.status, status.counts_as_gap) == (Status.NOT_RUN, True)
@@ -199,8 +210,37 @@ def test_what_could_not_run_because_of_a_failure_is_no_gap_of_its_own() -> None:
     assert "1 not run (could not run)" in judged.line
 
 
-def test_classes_that_are_claimed_without_a_check_are_not_run() -> None:
-    """Claiming more than the harness can test yet is no pass of it."""
-    target = replace(FULL, classes=frozenset(RuleClass))
-    judged = judge(enough(target), target)
-    assert judged.rules["WC-MCP-1"].reason == "no check yet"
+def test_mcp_counts_only_where_it_is_given() -> None:
+    """Whoever claims the class says where it is; then its rules are gaps like any other."""
+    claimed = replace(FULL, classes=frozenset(RuleClass))
+    reason = judge(enough(claimed), claimed).rules["WC-MCP-1"].reason
+    assert reason == "the class mcp is not claimed"
+    judged = judge(Tally(), EVERYTHING)
+    assert judged.rules["WC-MCP-1"].counts_as_gap
+
+
+def test_each_binding_has_a_status_of_its_own_and_the_worst_is_the_rule_s() -> None:
+    """Broken over MCP and held over HTTP is broken, and the report says where."""
+    tally = enough(EVERYTHING)
+    tally.fail(failing("WC-CLAIM-8", binding=Binding.MCP))
+    tally.hits_over[Binding.MCP]["WC-CLAIM-6"] -= 1
+    rules_judged = judge(tally, EVERYTHING).rules
+    broken, short, held = (rules_judged[f"WC-CLAIM-{n}"] for n in (8, 6, 1))
+    assert broken.status is Status.FAILED
+    assert {b: s.status for b, s in broken.over.items()} == {
+        Binding.HTTP: Status.PASSED,
+        Binding.MCP: Status.FAILED,
+    }
+    assert (short.status, short.counts_as_gap) == (Status.NOT_RUN, False)
+    assert short.reason.startswith("over MCP: could not run")
+    assert held.status is Status.PASSED
+    assert held.hits == 2 * (held.rule.floor or 0)
+    assert rules_judged["WC-HTTP-2"].over == {}, "it is of one binding alone"
+
+
+def test_the_same_rule_broken_over_both_bindings_is_told_twice() -> None:
+    """The shorter sequence of one must not hide the other."""
+    tally = Tally()
+    for binding in Binding:
+        tally.fail(failing("WC-CLAIM-8", binding=binding))
+    assert list(tally.failures) == ["WC-CLAIM-8", "WC-CLAIM-8.mcp"]

@@ -1,4 +1,4 @@
-"""The HTTP binding (section 11), the MCP binding and the published descriptions as an ASGI app."""
+"""The bindings (HTTP here, MCP put in) and the published descriptions as an ASGI application."""
 
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
-from checkpoint_reference_server.documents import routes
+from checkpoint_reference_server.documents import descriptions
 from checkpoint_reference_server.logs import configure
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
@@ -106,6 +106,7 @@ def create_app(settings: Settings) -> ASGIApp:
     served = [
         Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
+        *descriptions(settings.deployment),
     ]
     if settings.mcp_callers is not None:
         # Imported here, for it needs an extra of its own.
@@ -120,7 +121,7 @@ def create_app(settings: Settings) -> ASGIApp:
         # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
         served.append(Route(MCP_PATH, mcp, methods=["POST"]))
     public = Starlette(
-        routes=[*served, *routes(settings.deployment)],
+        routes=served,
         exception_handlers={
             HTTPException: _plain,
             ClientDisconnect: _gone,

@@ -15,7 +15,7 @@ CACHE_SECONDS: Final = 300
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def routes(deployment: Deployment) -> list[Route]:
+def descriptions(deployment: Deployment) -> list[Route]:
     """GET and HEAD of every description; other methods are 405 with ``Allow``."""
     return [
         Route(form.path, _handler(form.text(deployment).encode(), form.media_type), methods=["GET"])

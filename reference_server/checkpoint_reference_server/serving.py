@@ -77,8 +77,8 @@ def serve(options: Options) -> None:
 
     Raises:
         ServeError: the port is taken, the store is away or set to evict, the ready file
-            cannot be written, the public URL or the domain cannot be published, or MCP cannot be
-            offered as it was asked for.
+            cannot be written, MCP cannot be offered as it was asked for, or the deployment
+            cannot be described as it was told.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -96,6 +96,8 @@ def serve(options: Options) -> None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
         deployment = _deployment(options, _port(listener), offers_mcp=mcp_callers is not None)
+        if mcp_callers is not None:  # which reach it by the name that is published, too
+            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
         try:
             store = stack.enter_context(open_store(options.valkey_url))
             refuse_if_it_evicts(store.url)
@@ -143,6 +145,11 @@ def serve(options: Options) -> None:
 
 
 def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
+    """What the published descriptions say.
+
+    Raises:
+        ServeError: it cannot be published.
+    """
     try:
         return Deployment(
             public_url=options.public_url or listening_url(options.host, port),

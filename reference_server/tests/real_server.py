@@ -62,8 +62,9 @@ def environment(**more: str) -> dict[str, str]:
     """This process's environment without what the commands read from it, and with ``more``."""
     ours = ("WORKFLOW_CHECKPOINT_", "VALKEY_URL", "DOCKER_HOST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    # The private store is always a process here: a test may look for it among the processes.
-    return {**kept, "DOCKER_HOST": NO_ENGINE, **more}
+    # The private store is always a process here: a test may look for it among the processes. And
+    # MCP is offered where a test asks for it: to import the SDK takes most of a second.
+    return {**kept, "DOCKER_HOST": NO_ENGINE, "WORKFLOW_CHECKPOINT_MCP": "false", **more}
 
 
 # -- Stores ---------------------------------------------------------------------------------
@@ -169,6 +170,7 @@ class Server:
     ) -> None:
         self.process = process
         self.url: str = facts["url"]
+        self.mcp_url: str | None = facts["mcp"]
         self.controls_url: str | None = facts["controls"]
         self.store_url: str = facts["store"]
         self.store_description: str = facts["store_description"]
@@ -229,9 +231,10 @@ def serving(
     store_url: str | None = None,
     key: str | None = None,
     command: Sequence[str] = MODULE,
+    **variables: str,
 ) -> Iterator[Server]:
     """A server on a free port that ends with this context, or with this process."""
-    env = environment(**{KEY_VARIABLE: key or secrets.token_hex(32)})
+    env = environment(**{KEY_VARIABLE: key or secrets.token_hex(32), **variables})
     with tempfile.TemporaryDirectory(prefix="wc-test-") as folder:
         ready, out, err = (Path(folder, name) for name in ("ready.json", "out", "err"))
         arguments = ("--port", "0", "--ready-file", str(ready), "--exit-with-input", *arguments)

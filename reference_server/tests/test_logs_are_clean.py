@@ -4,6 +4,7 @@ The server runs at log level debug and meets what servers meet: good requests an
 that is none, callers that go away, faults of its own whose messages quote what was sent.
 """
 
+import importlib.util
 import json
 import secrets
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from mcp_calls import HANDSHAKES, REVISIONS, STATELESS, call_raw, headers_of, message, post
 from real_server import (
     SECONDS_MAX,
     OwnStore,
@@ -30,15 +32,18 @@ from real_server import (
 )
 
 from checkpoint_conformance.client import JSON_HEADERS, Client, HttpAnswer
-from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import HEALTH_PATH, MCP_TOOL, TOOL_PATH
 
 MARK = "zqmark"
 """In every text that no schema admits, and nowhere else."""
 RAW = ("namespace", "workflow_key", "holder", "observation_key", "evidence_fingerprint")
 BROKEN_PYTHON, BROKEN_SCRIPT, BROKEN_TASK = "broken/python", "broken/script", "broken/task"
+BROKEN_LIBRARY = "broken/library"
+MCP = ("--mcp",) if importlib.util.find_spec("mcp") else ()
 
 FAULTY = f"""
 import asyncio
+import logging
 from checkpoint_lua import loader
 from checkpoint_reference_server import tool
 from checkpoint_reference_server.commands import serve
@@ -62,6 +67,13 @@ async def broken(self, request, workflow, caller, clock):
         asyncio.create_task(nobody_waits())
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(lambda: int(request["holder"]))
+    if namespace.startswith("{BROKEN_LIBRARY}"):
+        for name in ("mcp.server.transport_security", "uvicorn.error", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.warning("quoting %s", request)
+            logger.error("quoting %(holder)s", request)
+        # As the MCP SDK does: what it quotes is in the template.
+        logging.getLogger("mcp.server.runner").warning(f"Invalid Host header: {{request}}")
     return await step(self, request, workflow, caller, clock)
 
 tool.Tool._step = broken
@@ -227,6 +239,9 @@ def drive(server: Server, client: Client) -> tuple[set[str], list[bytes]]:
         upgrade = ("Connection: close, Upgrade", f"Upgrade: {MARK}", "Host: x")
         came.append(garbage(server, f"GET /{request['holder']} HTTP/1.1", *upgrade))
     assert statuses == {200, 409}
+    library = {**marked(), "namespace": f"{BROKEN_LIBRARY}/{fresh('n')}"}
+    raw |= sent_raw(library)
+    assert keep(send(client, library)).status == 200
     for namespace in (BROKEN_PYTHON, BROKEN_SCRIPT):
         request = {**marked(), "namespace": f"{namespace}/{fresh('n')}"}
         for move in (request, same(request, "abandon", generation=1), status(request)):
@@ -235,6 +250,67 @@ def drive(server: Server, client: Client) -> tuple[set[str], list[bytes]]:
     request = {**marked(), "namespace": f"{BROKEN_TASK}/{fresh('n')}"}
     raw |= sent_raw(request)
     keep(send(client, request))
+    if MCP:
+        by_mcp, answers = drive_mcp(client)
+        raw |= by_mcp
+        for answer in answers:
+            keep(answer)
+    return raw, came
+
+
+def drive_mcp(client: Client) -> tuple[set[str], list[HttpAnswer]]:
+    """The same through the other door, and what is no message or no call, with arguments in it."""
+    raw: set[str] = set()
+    came: list[HttpAnswer] = []
+
+    def ask(revision: str, method: str, params: Any, name: str | None = MCP_TOOL) -> None:
+        body = message(method, params, revision=revision)
+        came.append(post(client, body, headers_of(revision, method, name)))
+
+    for revision in REVISIONS:
+        request = marked(retry_failed=True)
+        for move in moves(request):
+            raw |= sent_raw(move)
+            ask(revision, "tools/call", {"name": MCP_TOOL, "arguments": move})
+            assert came[-1].status == 200
+        for body in bad_bodies(request):
+            headers = headers_of(revision, "tools/call", MCP_TOOL)
+            head, tail = json.dumps(
+                message("tools/call", {"name": MCP_TOOL, "arguments": "x"}, revision=revision)
+            ).split('"x"')
+            came.append(post(client, head.encode() + body + tail.encode(), headers))
+            came.append(post(client, body, headers))
+        mark, arguments = request["holder"], {"arguments": request}
+        ask(revision, "tools/call", {"name": mark, **arguments}, mark)
+        ask(revision, "tools/call", {"name": [mark], **arguments})
+        ask(revision, "tools/call", {"name": MCP_TOOL, MARK: mark, **arguments})
+        ask(revision, "tools/call", {"name": MCP_TOOL, **arguments}, f"{MARK}{mark}")
+        ask(revision, "tools/list", {"cursor": mark, **arguments})
+        ask(revision, "tools/list", {"cursor": {mark: MARK}, **arguments})
+        ask(revision, "initialize", {"protocolVersion": mark, "capabilities": MARK, **arguments})
+        ask(revision, f"{MARK}/{mark}", arguments)
+        ask(revision, "notifications/progress", {"progressToken": mark, **arguments})
+        for namespace in (BROKEN_PYTHON, BROKEN_SCRIPT):
+            broken = {**marked(), "namespace": f"{namespace}/{fresh('n')}"}
+            raw |= sent_raw(broken)
+            ask(revision, "tools/call", {"name": MCP_TOOL, "arguments": broken})
+            error = json.loads(came[-1].body)["error"]
+            assert error == {"code": -32603, "message": "Internal fault"}
+        for bad in (
+            {"jsonrpc": mark, "id": 1, "method": "tools/call", "params": arguments},
+            {"jsonrpc": "2.0", "id": [mark], "method": "tools/call", "params": arguments},
+            {"jsonrpc": "2.0", "id": 1, "method": [mark], "params": arguments},
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": [request]},
+            {"jsonrpc": "2.0", "id": 1, "result": arguments},
+            {"jsonrpc": "2.0", "method": mark, "params": arguments},
+            [message("tools/call", {"name": MCP_TOOL, **arguments}, revision=revision)],
+        ):
+            came.append(post(client, bad, headers_of(revision, "tools/call", MCP_TOOL)))
+            came.append(post(client, json.dumps(bad).encode()[:-3], headers_of(revision, mark)))
+    for name in ("mcp-protocol-version", "mcp-session-id", "last-event-id", "origin", "accept"):
+        headers = (*headers_of(HANDSHAKES[-1], "tools/call")[:-1], (name, request["holder"]))
+        call = message("tools/call", {"name": MCP_TOOL, **arguments}, revision=STATELESS)
+        came.append(post(client, call, headers))
     return raw, came
 
 
@@ -260,7 +336,7 @@ def test_nothing_raw_is_told_logged_or_stored(
     workers: tuple[str, ...], faulty: tuple[str, ...]
 ) -> None:
     """WC-PRIV-1, WC-PRIV-2: each raw identifier, whole and in parts, is looked for everywhere."""
-    arguments = ("--log-level", "debug", *workers)
+    arguments = ("--log-level", "debug", *MCP, *workers)
     with own_store() as own, redis.Redis.from_url(own.url) as store:
         with (
             serving(*arguments, store_url=own.url, command=faulty) as server,
@@ -292,15 +368,45 @@ def test_the_log_tells_what_an_operator_needs(faulty: tuple[str, ...]) -> None:
         assert broken.header("connection") == "close"  # as it then does
     lines = [json.loads(line) for line in server.err.splitlines()]
     requests = [line for line in lines if line["event"] == "request"]
-    assert [(r["action"], r["status"], r["code"]) for r in requests] == [
-        ("claim", 200, None),
-        ("claim", 409, "CHECKPOINT_NOT_HELD"),
-        (None, 400, "INVALID_INPUT"),
+    assert [(r["binding"], r["action"], r["status"], r["code"]) for r in requests] == [
+        ("http", "claim", 200, None),
+        ("http", "claim", 409, "CHECKPOINT_NOT_HELD"),
+        ("http", None, 400, "INVALID_INPUT"),
     ]
     assert all(r["milliseconds"] >= 0 and r["timestamp"].endswith("Z") for r in requests)
     (fault,) = [line for line in lines if line["level"] == "error"]
     assert fault["error"] == "ValueError"
     assert any("tool.py" in place for place in fault["at"])
+
+
+@pytest.mark.skipif(not MCP, reason="not run: the SDK is not installed")
+def test_the_log_tells_by_which_door_a_call_came(faulty: tuple[str, ...]) -> None:
+    """The same line for each call over MCP; a fault in it, and what the SDK logs, by its place."""
+    with (
+        serving("--log-level", "debug", *MCP, command=faulty) as server,
+        server.client() as client,
+    ):
+        broken = claim(namespace=f"{BROKEN_LIBRARY}/x")
+        call_raw(client, json.dumps(broken).encode(), revision=STATELESS)
+        call_raw(client, b"{}", revision=HANDSHAKES[-1])
+    lines = [json.loads(line) for line in server.err.splitlines()]
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [(r["binding"], r["action"], r["status"], r["code"]) for r in requests] == [
+        ("mcp", "claim", 200, None),
+        ("mcp", None, 400, "INVALID_INPUT"),
+    ]
+    sdk = [line["event"] for line in lines if line.get("where", "").startswith("mcp.")]
+    assert sdk == [f"faulty.py:{number}" for number in sdk_lines(faulty)]
+
+
+def sdk_lines(faulty: tuple[str, ...]) -> list[int]:
+    """Where the faulty program logs in the SDK's name."""
+    text = Path(faulty[1]).read_text().splitlines()
+    return [
+        number
+        for number, line in enumerate(text, 1)
+        if "logger.warning" in line or "logger.error" in line or "mcp.server.runner" in line
+    ]
 
 
 def test_by_default_a_log_has_no_line_for_each_request() -> None:

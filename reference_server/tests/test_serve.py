@@ -89,6 +89,7 @@ def test_it_says_where_everything_is(own: OwnStore, command: Sequence[str]) -> N
         assert lines == [
             f"Workflow Checkpoint {CONTRACT_VERSION}, reference server",
             f"  tool      {server.url}{TOOL_PATH}",
+            "  MCP       not offered (--no-mcp)",
             f"  store     {own.url}  ({server.store_description})",
             f"  controls  {server.controls_url}  (for tests alone: they set its clock)",
         ]

@@ -6,9 +6,8 @@ want them. The identifier begins with the domain of whoever answers for the depl
 
 from typing import Final
 
-from checkpoint_model.vocabulary import MCP_PATH
+from checkpoint_model.vocabulary import LLMS_PATH, MCP_PATH, OPENAPI_PATH
 from checkpoint_reference_server.registry.deployment import Deployment
-from checkpoint_reference_server.registry.paths import LLMS_PATH, OPENAPI_PATH
 from checkpoint_reference_server.registry.record import (
     MCP_PROTOCOL_REVISIONS,
     REPRESENTATIVE_QUERIES,

@@ -40,16 +40,24 @@ class Deployment:
     def __post_init__(self) -> None:
         """Refuse what cannot be published, and settle whose deployment it is."""
         object.__setattr__(self, "public_url", _checked_url(self.public_url))
-        domain = self.publisher_domain.lower() or _domain_of(self.public_url)
+        domain = self.publisher_domain.lower() or self._own_domain()
         if not _DOMAIN.fullmatch(domain):
             raise ValueError(f"{self.publisher_domain!r} is no domain name")
         object.__setattr__(self, "publisher_domain", domain)
         if not self.durability.strip() or not self.durability.isprintable():
             raise ValueError("what survives a crash of the store is said in one line of text")
 
+    @property
+    def host(self) -> str:
+        """The name or address in the public URL."""
+        return urlsplit(self.public_url).hostname or ""
+
     def url(self, path: str) -> str:
         """The absolute URL of a path of the server."""
         return self.public_url + path
+
+    def _own_domain(self) -> str:
+        return self.host if _DOMAIN.fullmatch(self.host) else "localhost"
 
 
 def listening_url(host: str, port: int) -> str:
@@ -69,8 +77,3 @@ def _checked_url(url: str) -> str:
     if "@" in parts.netloc or "?" in url or "#" in url or re.search(r"[^!-~]", url):
         raise ValueError(f"{url!r}: a public URL has scheme, host, port and path, and nothing else")
     return url.rstrip("/")
-
-
-def _domain_of(url: str) -> str:
-    host = urlsplit(url).hostname or ""
-    return host if _DOMAIN.fullmatch(host) else "localhost"

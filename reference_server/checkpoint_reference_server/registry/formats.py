@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from checkpoint_model.vocabulary import (
+    ARD_PATH,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    OPENAPI_PATH,
+)
 from checkpoint_reference_server.registry.ard import make_ard_manifest
 from checkpoint_reference_server.registry.deployment import Deployment
 from checkpoint_reference_server.registry.llms import make_llms_txt
 from checkpoint_reference_server.registry.manifest import make_manifest
 from checkpoint_reference_server.registry.mcp_tool import make_mcp_tool
 from checkpoint_reference_server.registry.openapi import make_openapi
-from checkpoint_reference_server.registry.paths import (
-    ARD_PATH,
-    LLMS_PATH,
-    MANIFEST_PATH,
-    OPENAPI_PATH,
-)
 from checkpoint_reference_server.registry.record import RECORD, RegistryRecord
 
 Maker = Callable[[RegistryRecord, Deployment], Any]

@@ -6,15 +6,18 @@ end sections, which hold links alone.
 
 import json
 
-from checkpoint_model.vocabulary import ERRORS, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import (
+    ARD_PATH,
+    ERRORS,
+    HEALTH_PATH,
+    MANIFEST_PATH,
+    MCP_PATH,
+    OPENAPI_PATH,
+    TOOL_PATH,
+)
 from checkpoint_reference_server.registry.deployment import Deployment
 from checkpoint_reference_server.registry.markdown import bullets, code_list, steps
 from checkpoint_reference_server.registry.mcp_tool import make_input_schema
-from checkpoint_reference_server.registry.paths import (
-    ARD_PATH,
-    MANIFEST_PATH,
-    OPENAPI_PATH,
-)
 from checkpoint_reference_server.registry.record import (
     ACTION_WORDS,
     ERROR_WORDS,

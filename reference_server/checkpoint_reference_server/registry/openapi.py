@@ -1,13 +1,20 @@
 """The OpenAPI 3.1 document of the HTTP binding (section 11)."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from checkpoint_model.vocabulary import ERRORS, HEALTH_PATH, TOOL_PATH, Action, ErrorCode
+from checkpoint_model.vocabulary import (
+    ERRORS,
+    HEALTH_PATH,
+    LLMS_PATH,
+    MANIFEST_PATH,
+    TOOL_PATH,
+    Action,
+    ErrorCode,
+)
 from checkpoint_reference_server.registry.deployment import Deployment
 from checkpoint_reference_server.registry.examples import Example
 from checkpoint_reference_server.registry.markdown import bullets, code_list, steps, table
-from checkpoint_reference_server.registry.paths import LLMS_PATH, MANIFEST_PATH
 from checkpoint_reference_server.registry.record import (
     ACTION_WORDS,
     ERROR_WORDS,
@@ -22,6 +29,7 @@ from checkpoint_reference_server.registry.record import (
 )
 
 _EXAMPLE_RETRY_AFTER_SECONDS: Final = 1
+_TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 _PROBLEM_TYPE: Final = "application/problem+json"
 _NO_STORE: Final = {
     "Cache-Control": {
@@ -47,12 +55,14 @@ def make_openapi(record: RegistryRecord, deployment: Deployment) -> JsonObject:
             "version": record.version,
             "summary": record.summary,
             "description": _description(record, deployment),
+            "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": deployment.public_url, "description": "This deployment."}],
         "externalDocs": {
             "description": "The same for language models",
             "url": deployment.url(LLMS_PATH),
         },
+        "security": [],  # none is asked for
         "tags": [
             {"name": "checkpoint", "description": "The tool."},
             {"name": "operations", "description": "For whoever operates the deployment."},
@@ -67,7 +77,7 @@ def make_openapi(record: RegistryRecord, deployment: Deployment) -> JsonObject:
 
 def _description(record: RegistryRecord, deployment: Deployment) -> str:
     parts = [
-        record.description,
+        record.caveats,  # what stands before them is the summary of `info`
         "## When to use it",
         bullets(record.use_when),
         "## When not to use it",
@@ -76,7 +86,7 @@ def _description(record: RegistryRecord, deployment: Deployment) -> str:
         bullets(record.callers_owe),
         "## A typical run",
         steps(record.typical_run),
-        "## Limits",
+        "## Limits and durability",
         record.limits_in_words,
         deployment.durability,
         "## Stages",
@@ -140,7 +150,7 @@ def _tool_operation(record: RegistryRecord) -> JsonObject:
                 "application/json": {
                     "schema": {"$ref": "#/components/schemas/Request"},
                     "examples": {
-                        action: {"summary": ACTION_WORDS[action], "value": example.request}
+                        action: {"summary": example.name, "value": example.request}
                         for action, example in _one_for_each_action(record.examples)
                     },
                 }
@@ -297,11 +307,33 @@ def _schemas(record: RegistryRecord) -> JsonObject:
     }
 
 
-def _described(schema: JsonObject, title: str, description: str, words: Any) -> JsonObject:
+def _described(
+    schema: JsonObject, title: str, description: str, words: Mapping[str, str]
+) -> JsonObject:
     """A schema of the contract, named, and with a description of every member."""
     schema.pop("$schema", None)
     schema["properties"] = {
-        name: {**member, "description": words[name]}
+        name: {**_as_generators_read_it(member), "description": words[name]}
         for name, member in schema["properties"].items()
     }
     return {**schema, "title": title, "description": description}
+
+
+def _as_generators_read_it(member: JsonObject) -> JsonObject:
+    """The same, with the type that values which are listed have: they ask for one beside them.
+
+    Lists of arrays they do not know at all; beside ``allOf`` they find an array of words.
+    """
+    if "type" in member:
+        return member
+    values = member.get("enum", [member.get("const")])
+    if isinstance(values[0], list):
+        items = list(dict.fromkeys(item for value in values for item in value))
+        return {
+            "type": "array",
+            "items": {"type": "string", "enum": items},
+            "allOf": [member],
+        }
+    kinds = {type(value) for value in values}
+    # With two, one of them null, generators make one class for each and then some.
+    return {"type": _TYPE_NAMES[kinds.pop()], **member} if len(kinds) == 1 else member

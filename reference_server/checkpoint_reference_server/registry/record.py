@@ -20,6 +20,7 @@ from checkpoint_model.vocabulary import (
     BODY_BYTES_MAX,
     CONTRACT_LIMITS,
     CONTRACT_VERSION,
+    MCP_TOOL,
     MINIMUM_ACTION_SAFETY_MARGIN_SECONDS,
     Action,
     ErrorCode,
@@ -428,6 +429,7 @@ TESTED_WITH: Final = (
     "Valkey 8.1, a real one in every test",
     "100 concurrent contenders for one claim, judged by a model of the contract",
     "HTTP/1.1",
+    f"MCP over Streamable HTTP, protocol revisions {', '.join(MCP_PROTOCOL_REVISIONS)}",
 )
 """What the project's own CI tests this implementation with, and nothing else."""
 
@@ -458,7 +460,7 @@ class RegistryRecord:
     name: str = "workflow-checkpoint"
     title: str = "Workflow Checkpoint"
     version: str = CONTRACT_VERSION
-    mcp_tool: str = "workflow_checkpoint"
+    mcp_tool: str = MCP_TOOL
     summary: str = (
         "Coordinates which worker may cause one external side effect (create a page, send a "
         "payment), in which attempt, and what it last asserted of the outcome."
