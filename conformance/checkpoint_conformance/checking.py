@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.markup import escape
 
 from checkpoint_conformance import github, report, terminal
 from checkpoint_conformance.checks import CHECKS
+from checkpoint_conformance.checks.logs import judge_logs
 from checkpoint_conformance.launch import LaunchError, reference_server
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.preflight import UnreachableError, preflight
@@ -88,10 +90,20 @@ def _checked(
             # Written first and replaced at the end: whoever reads it after a run that was
             # killed learns that it says nothing.
             _write(folder, report.unfinished_document("the run has not ended", seed=seed))
-            outcome = _go_through(target, profile, seed, require_all, console)
-            found = report.document(outcome)
-            # Before anything is printed: whoever reads the output may stop reading it.
-            _write(folder, found)
+            ended = _go_through(target, profile, seed, console)
+        # What was started has stopped, and will log nothing more.
+        judge_logs(ended.run)
+        outcome = report.Outcome(
+            run=ended.run,
+            judged=judge(
+                ended.run.tally, target, require_all=require_all, interrupted=ended.interrupted
+            ),
+            started_at=ended.started_at,
+            seconds=ended.seconds,
+        )
+        found = report.document(outcome)
+        # Before anything is printed: whoever reads the output may stop reading it.
+        _write(folder, found)
     except report.FolderError as error:
         errors.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_UNREACHABLE, report.error_document(str(error), seed=seed)
@@ -125,13 +137,21 @@ def _checked(
     return EXIT_CODES[outcome.judged.verdict], found
 
 
-def _go_through(
-    target: Target, profile: str, seed: int, require_all: bool, console: Console
-) -> report.Outcome:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    """A run that went through its checks, as far as it came."""
+
+    run: Run
+    interrupted: str
+    started_at: str
+    seconds: float
+
+
+def _go_through(target: Target, profile: str, seed: int, console: Console) -> _Ended:
     started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     started = time.monotonic()
     described = target.address.url + (f"  ({target.description})" if target.description else "")
-    console.print(f"Checking {described}", markup=False, highlight=False)
+    console.print(f"Checking {described}", markup=False, highlight=False, soft_wrap=True)
     interrupted = ""
     with terminal.LiveProgress(console) as progress:
         run = Run(target=target, profile=PROFILES[profile], seed=seed, progress=progress)
@@ -152,9 +172,9 @@ def _go_through(
             progress.stopped()
         finally:
             run.close()
-    return report.Outcome(
+    return _Ended(
         run=run,
-        judged=judge(run.tally, target, require_all=require_all, interrupted=interrupted),
+        interrupted=interrupted,
         started_at=started_at,
         seconds=time.monotonic() - started,
     )

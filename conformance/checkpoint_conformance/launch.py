@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address
 from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Target
 
@@ -59,8 +61,9 @@ def reference_server() -> Iterator[Target]:
                 # Ctrl-C is for the harness, which then stops the server in its own time.
                 start_new_session=True,
             )
+        logs = Logs([log])
         try:
-            yield _wait(process, ready, log)
+            yield replace(_wait(process, ready, log), logs=logs)
         finally:
             assert process.stdin is not None
             process.stdin.close()  # the server drains and stops, and its store with it
@@ -69,6 +72,7 @@ def reference_server() -> Iterator[Target]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            logs.look()  # before it is gone with its folder
 
 
 def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer, UrlError
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.launch import LaunchError
+from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.targets import Description, TargetError
 from checkpoint_model.vocabulary import HEALTH_PATH
@@ -36,7 +38,8 @@ def running(description: Description, log_folder: Path | None = None) -> Iterato
         LaunchError: it did not start, or did not answer in time.
     """
     if description.start is None:
-        yield description.filled_in({}).target()
+        logs = Logs(description.logs) if description.logs else None
+        yield replace(description.filled_in({}).target(), logs=logs)
         return
     with ExitStack() as stack:
         ports = {name: _free_port() for name in description.ports}
@@ -46,8 +49,11 @@ def running(description: Description, log_folder: Path | None = None) -> Iterato
             log_folder = stack.enter_context(temporary_folder())
         log_folder.mkdir(parents=True, exist_ok=True)
         log = log_folder / LOG_NAME
+        log.write_bytes(b"")
+        logs = Logs([*filled.logs, log])
+        stack.callback(logs.look)  # when it has stopped, and before the folder is gone
         stack.enter_context(_started(filled, log))
-        yield target
+        yield replace(target, logs=logs)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Final, ParamSpec, Protocol
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mcp_client import Endpoint, McpClient
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.session import LostError, Session, ViolationError
@@ -38,6 +39,8 @@ class Target:
     """Its MCP endpoint."""
     store_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    logs: Logs | None = None
+    """What it writes, where that may be read."""
     seconds_max: float = EXCHANGE_SECONDS_MAX
     """How long one exchange may take."""
     description: str = ""
@@ -172,6 +175,7 @@ class Run:
         """Open the doors."""
         self._drawing_since = time.monotonic()
         self._whole_profile = self.profile
+        self.tally.logs = self.target.logs
         self._endpoint: Endpoint | None = None
         self.client = self.new_client()
         self.controls: Controls | None = None

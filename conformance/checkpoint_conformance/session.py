@@ -15,7 +15,6 @@ A check that provoked 2, 3 or 4 with a control says so, and gets them like anyth
 """
 
 import json
-import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from checkpoint_conformance.answers import (
 from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
+from checkpoint_conformance.logs import digits
 from checkpoint_conformance.mcp_client import ProtocolError, arguments_of
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.rules import Binding
@@ -86,14 +86,22 @@ class Told:
     exchange: Exchange
 
 
+_MEMBERS: Final = {"w": "workflow_key", "h": "holder", "o": "observation_key"}
+
+
 def fresh_identity() -> Identity:
     """A workflow identity that nobody has used; long, so that a leak of it can be told."""
-    return Identity(namespace=f"conformance:{secrets.token_hex(12)}", workflow_key=fresh_key("w"))
+    return Identity(namespace=f"conformance:{digits('namespace', 24)}", workflow_key=fresh_key("w"))
 
 
 def fresh_key(kind: str) -> str:
     """A key of the kind ``w``, ``h`` or ``o`` that nobody has used."""
-    return f"{kind}_{secrets.token_hex(16)}"
+    return f"{kind}_{digits(_MEMBERS.get(kind, kind), 32)}"
+
+
+def fresh_fingerprint() -> str:
+    """A fingerprint of evidence that nobody has used."""
+    return f"sha256:{digits('evidence_fingerprint', 64)}"
 
 
 class Session:
@@ -298,12 +306,14 @@ class Session:
         """The JSON of a request of this workflow."""
         return json.dumps(format_request(self.identity, request), separators=(",", ":")).encode()
 
-    def know(self, body: Mapping[str, Any]) -> None:
-        """Look out for the identifiers of this body in every answer from now on."""
+    def know(self, body: Mapping[str, Any], *, in_logs: bool = True) -> None:
+        """Look out for the identifiers of this body in every answer from now on, and in logs."""
         for member in IDENTIFIERS:
             value = body.get(member)
             if isinstance(value, str) and len(value) >= IDENTIFIER_LENGTH_MIN:
                 self._identifiers.add(value)
+                if in_logs and self._tally.logs is not None:
+                    self._tally.logs.know(value, member)
 
     def _leaks(self, exchange: Exchange) -> list[Fault]:
         if not isinstance(exchange.answer, HttpAnswer):

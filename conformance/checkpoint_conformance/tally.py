@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.graph import Cell
+from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.rules import Binding
 from checkpoint_model import Identity, Request
@@ -114,6 +115,8 @@ class Tally:
     """How often each cell of the graph was gone through and held."""
     broken_moves: Counter[Cell] = field(default_factory=Counter)
     """How often the answer to one was wrong."""
+    logs: Logs | None = None
+    """The target's, which look out for what is sent."""
     timings: list["Timing"] = field(default_factory=list)
     """The checks that were done, in their order."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

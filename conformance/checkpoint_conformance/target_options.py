@@ -36,6 +36,14 @@ _OPTIONS: Final = (
     ),
     click.option("--store", metavar="URL", help="The Valkey behind it, to see what is stored."),
     click.option(
+        "--log",
+        "logs",
+        multiple=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A file that it logs to, to look for raw identifiers; may be given again.",
+    ),
+    click.option(
         "--header",
         "headers",
         multiple=True,
@@ -79,6 +87,7 @@ def describe(
     url: str | None,
     controls: str | None,
     store: str | None,
+    logs: tuple[Path, ...] = (),
     mcp: str | None,
     headers: tuple[str, ...],
     classes: tuple[str, ...],
@@ -91,7 +100,7 @@ def describe(
         click.UsageError: they contradict each other, or one is wrong.
     """
     if target_file is None and url is None:
-        if controls or store or mcp or headers or classes or expected:
+        if controls or store or logs or mcp or headers or classes or expected:
             raise click.UsageError("These options describe a target: give --url or --target too.")
         return None
     from dataclasses import replace
@@ -119,6 +128,7 @@ def describe(
             description,
             controls=controls or description.controls,
             store=store or description.store,
+            logs=logs or description.logs,
             mcp=mcp or description.mcp,
             headers={**description.headers, **dict(map(_header, headers))},
             classes=frozenset(map(RuleClass, classes)) or description.classes,

@@ -61,6 +61,8 @@ class Description:
     homepage: str = ""
     controls: str | None = None
     store: str | None = None
+    logs: tuple[Path, ...] = ()
+    """Files that the implementation logs to."""
     mcp: str | None = None
     """URL of its MCP endpoint; `/mcp` below the root if the class is claimed and this is None."""
     classes: frozenset[RuleClass] | None = None
@@ -260,6 +262,7 @@ def _description(data: Mapping[str, Any], path: Path) -> Description:
         homepage=data.get("homepage", ""),
         controls=data.get("controls"),
         store=data.get("store"),
+        logs=tuple((path.parent / name).resolve() for name in data.get("logs", ())),
         mcp=data.get("mcp"),
         classes=None if classes is None else frozenset(map(RuleClass, classes)),
         headers={name.lower(): value for name, value in data.get("headers", {}).items()},

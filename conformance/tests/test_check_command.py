@@ -52,7 +52,7 @@ def test_the_reference_server_conforms(tmp_path: Path) -> None:
     """No arguments but a profile: a real server on a real Valkey, green, and all accounted for."""
     done = check("--profile", "quick", "--report", str(tmp_path / "r"), "--seed", "7")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS: 83 of 92 rules passed" in done.stdout
+    assert "PASS: 85 of 92 rules passed" in done.stdout
     report = report_in(tmp_path / "r")
     assert (report["format"], report["verdict"], report["seed"]) == (1, "pass", 7)
     assert list(report["rules"]) == list(rules())
@@ -62,6 +62,7 @@ def test_the_reference_server_conforms(tmp_path: Path) -> None:
         assert rule["status"] != "passed" or rule["hits"] >= rule["floor"]
         assert rule["status"] == "passed" or rule["reason"]
     assert report["failures"] == []
+    assert "the log server.log" in " ".join(report["remarks"])
     assert all(move["count"] > 0 and move["broken"] == 0 for move in report["moves"])
     assert len(report["checks"]) > 5
     # The last request of all puts the controls back.

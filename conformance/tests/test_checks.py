@@ -3,6 +3,9 @@
 The right server runs on a real Valkey; a proxy before it makes one thing wrong.
 """
 
+import base64
+import hashlib
+import hmac
 import itertools
 import json
 import re
@@ -35,6 +38,7 @@ from checkpoint_conformance.checks import (
 )
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.shortening import shorten_failures
@@ -654,33 +658,112 @@ def test_a_wrong_control_is_caught_by_its_rule(
     right.close()
 
 
+LeaveBehind = Callable[["redis.Redis", Message], None]
+
+
 def _raw_holder(client: "redis.Redis", message: Message) -> None:
     client.set(f"session:{secrets.token_hex(16)}", str(message.json.get("holder")), ex=60)
 
 
 def _for_ever(client: "redis.Redis", message: Message) -> None:
-    client.set(f"wc:{message.json.get('action')}:{secrets.token_hex(16)}", "1")
+    client.set(f"wc:{_of(message)}:more", "1")
 
 
 def _too_long(client: "redis.Redis", message: Message) -> None:
-    del message
-    client.set(f"wc:{secrets.token_hex(16)}", "1", ex=601)
+    client.set(f"wc:{_of(message)}:more", "1", ex=601)
+
+
+def _of(message: Message) -> str:
+    """A name for a record, as a server would derive one: a digest under a key."""
+    identity = f"{message.json.get('namespace')} {message.json.get('workflow_key')}"
+    return hmac.digest(b"k" * 32, identity.encode(), "sha256").hex()
+
+
+def _digest(message: Message, member: str, algorithm: str = "sha256") -> "hashlib._Hash":
+    return hashlib.new(algorithm, str(message.json.get(member)).encode(), usedforsecurity=False)
+
+
+def _beside(client: "redis.Redis", message: Message, value: str | bytes) -> None:
+    """Keep something in a key of the record's own, for as long as it lives."""
+    client.set(f"wc:{_of(message)}:more", value, ex=2)
+
+
+def _unkeyed(client: "redis.Redis", message: Message) -> None:
+    _beside(client, message, _digest(message, "workflow_key").hexdigest())
+
+
+def _unkeyed_and_cut(client: "redis.Redis", message: Message) -> None:
+    _beside(client, message, _digest(message, "namespace", "md5").digest()[:9])
+
+
+def _in_base64(client: "redis.Redis", message: Message) -> None:
+    text = json.dumps({"n": 1, "by": message.json.get("holder")})
+    _beside(client, message, base64.urlsafe_b64encode(text.encode()))
+
+
+def _fingerprint_in_bytes(client: "redis.Redis", message: Message) -> None:
+    if "evidence_fingerprint" in message.json:
+        _beside(client, message, bytes.fromhex(message.json["evidence_fingerprint"][7:]))
+
+
+def _headers_too(client: "redis.Redis", message: Message) -> None:
+    if "x-request-id" in message.headers:
+        _beside(client, message, json.dumps({"trace": message.headers["x-request-id"]}))
+
+
+def _grows(name: str, size: int, *actions: str) -> LeaveBehind:
+    """A list beside the record, with an entry for each request of these actions."""
+
+    def leave_behind(client: "redis.Redis", message: Message) -> None:
+        if message.json.get("action") in actions:
+            key = f"wc:{_of(message)}:{name}"
+            client.rpush(key, secrets.token_bytes(size))
+            client.expire(key, 2)
+
+    return leave_behind
+
+
+def _refused_too(client: "redis.Redis", message: Message) -> None:
+    """As one entry for each observation key: what is replayed takes no more room."""
+    if message.json.get("action") == "transition":
+        key = f"wc:{_of(message)}:seen"
+        observation = _of(message) + str(message.json.get("observation_key"))
+        client.hset(key, hashlib.sha256(observation.encode()).digest(), "1")
+        client.expire(key, 2)
+
+
+STORE_FAULTS: list[tuple[str, LeaveBehind, str]] = [
+    ("raw holder", _raw_holder, "WC-PRIV-1"),
+    ("immortal", _for_ever, "WC-PRIV-3"),
+    ("too long", _too_long, "WC-PRIV-3"),
+    ("digests without a key", _unkeyed, "WC-PRIV-2"),
+    ("digests cut off", _unkeyed_and_cut, "WC-PRIV-2"),
+    ("base64", _in_base64, "WC-PRIV-2"),
+    ("fingerprints in bytes", _fingerprint_in_bytes, "WC-PRIV-2"),
+    ("headers", _headers_too, "WC-PRIV-2"),
+    ("whole answers", _grows("answers", 1500, "transition"), "WC-PRIV-2"),
+    ("a log of statuses", _grows("log", 16, "status"), "WC-PRIV-2"),
+    ("a log of claims", _grows("log", 16, "claim"), "WC-PRIV-2"),
+    ("refused observations", _refused_too, "WC-LIMIT-2"),
+    ("replayed observations", _grows("log", 16, "transition"), "WC-LIMIT-2"),
+]
 
 
 @pytest.mark.parametrize(
     ("leave_behind", "rule"),
-    [(_raw_holder, "WC-PRIV-1"), (_for_ever, "WC-PRIV-3"), (_too_long, "WC-PRIV-3")],
-    ids=["raw-holder", "immortal", "too-long"],
+    [pytest.param(*fault[1:], id=fault[0].replace(" ", "-")) for fault in STORE_FAULTS],
 )
 def test_what_a_server_should_not_store_is_found(
-    target: Target, leave_behind: Callable[["redis.Redis", Message], None], rule: str
+    target: Target, monkeypatch: pytest.MonkeyPatch, leave_behind: LeaveBehind, rule: str
 ) -> None:
-    """A raw identifier, a key without expiry, a key that outlives its record."""
+    """Each in keys of its own beside the right server's."""
+    monkeypatch.setattr(store, "_gone", lambda *_: None)  # a wait that no fault here needs
     assert target.store_url is not None
     with redis.Redis.from_url(target.store_url) as client:
 
         def tamper(message: Message, forward: Forward) -> HttpAnswer:
-            leave_behind(client, message)
+            if on_tool(message):
+                leave_behind(client, message)
             return forward(message)
 
         with tampering(target.address, tamper) as address:
@@ -688,6 +771,82 @@ def test_what_a_server_should_not_store_is_found(
             store.store_checks(run)
             run.close()
     assert list(run.tally.failures) == [rule]
+
+
+def _other_layouts(client: "redis.Redis", message: Message, answer: HttpAnswer) -> None:
+    """All that a right server of another kind might keep: each of these is allowed.
+
+    A key for each observation, one for each generation, an index in base64 and binary, JSON with
+    words of its own, and a lock that every request takes and leaves behind.
+    """
+    if answer.status != 200:
+        client.set(f"lock:{{{_of(message)}}}", secrets.token_hex(16), px=1500)
+        return
+    members = json.loads(answer.body)
+    ends_ms = parse_timestamp(members["state_expires_at"])
+    left_ms = max(ends_ms - parse_timestamp(members["observed_at"]), 1)
+    name = f"checkpoint/{{{_of(message)}}}"
+    if members["transitioned"]:
+        observation = hmac.digest(b"o" * 32, message.json["observation_key"].encode(), "sha256")
+        record = {
+            "applied_observation": f"hmac-sha256:{observation.hex()}",
+            "transition_body": f"hmac-sha256:{observation[::-1].hex()}",
+            "to_stage": members["stage"],
+            "evidence_type": members["evidence_type"],
+            "evidence_fingerprint_present": members["evidence_fingerprint_present"],
+            "applied_at": members["observed_at"],
+            "claim_generation": members["generation"],
+        }
+        client.set(f"{name}/observations/{observation.hex()}", json.dumps(record), px=left_ms)
+        client.set(
+            f"{name}/index/" + base64.b64encode(observation).decode(), observation, px=left_ms
+        )
+    client.set(f"{name}/generations/{members['generation']}", json.dumps(members), px=left_ms)
+
+
+def test_another_way_to_lay_out_a_record_is_not_blamed(target: Target) -> None:
+    """Many keys, digests of any alphabet, words of its own: neither is said anything of."""
+    assert target.store_url is not None
+    with redis.Redis.from_url(target.store_url) as client:
+
+        def tamper(message: Message, forward: Forward) -> HttpAnswer:
+            answer = forward(message)
+            _other_layouts(client, message, answer)
+            return answer
+
+        with tampering(target.address, tamper) as address:
+            run = run_of(replace(target, address=address, controls=None))
+            store.store_checks(run)
+            run.close()
+    assert {rule: f.fault for rule, f in run.tally.failures.items()} == {}
+    assert run.tally.incomplete == []
+    for rule in ("WC-LIMIT-2", "WC-PRIV-2", "WC-PRIV-3"):
+        assert run.tally.hits[rule] >= (rules()[rule].floor or 0) > 0
+
+
+def test_what_is_left_of_a_record_that_expired_is_found(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that comes too late makes one of its keys anew, and that one stays."""
+    assert target.store_url is not None
+    monkeypatch.setattr(store, "GONE_SECONDS_MAX", 0.5)
+    with redis.Redis.from_url(target.store_url) as client:
+
+        def tamper(message: Message, forward: Forward) -> HttpAnswer:
+            answer = forward(message)
+            if on_tool(message):
+                lives = answer.status != 404
+                client.set(f"wc:{_of(message)}:last-asked", "1", px=1500 if lives else 60_000)
+            return answer
+
+        with tampering(target.address, tamper) as address:
+            run = run_of(replace(target, address=address, controls=None))
+            store.store_checks(run)
+            run.close()
+        for key in client.scan_iter("wc:*"):
+            client.delete(key)
+    (failure,) = run.tally.failures.values()
+    assert (failure.rule, failure.fault.got) == ("WC-PRIV-3", "it is still there")
 
 
 def test_another_store_is_noticed(target: Target, valkey_url: str) -> None:

@@ -71,6 +71,7 @@ def test_the_server_takes_nothing_that_decides() -> None:
         ["serve", "--help"],
         ["report", "--help"],
         ["registry", "emit", "--help"],
+        ["recheck", "--help"],
     ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
