@@ -87,6 +87,7 @@ class Profile:
     fuzz_examples: int
     """Of each action, valid and invalid apart."""
     race_rounds: int
+    storm_rounds: int
     contenders: int
     mcp_vectors: int
     """Vectors that go over MCP as well, and by both doors in turn, where the target has both."""
@@ -111,6 +112,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=30,
             fuzz_examples=8,
             race_rounds=2,
+            storm_rounds=2,
             contenders=100,
             mcp_vectors=40,
             drawing_seconds_max=30,
@@ -121,6 +123,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=40,
             fuzz_examples=60,
             race_rounds=10,
+            storm_rounds=5,
             contenders=100,
             mcp_vectors=160,
             drawing_seconds_max=120,
@@ -131,6 +134,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=50,
             fuzz_examples=600,
             race_rounds=50,
+            storm_rounds=30,
             contenders=100,
             mcp_vectors=400,
             drawing_seconds_max=1500,
