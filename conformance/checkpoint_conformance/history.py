@@ -1,0 +1,400 @@
+"""Stored histories: every call of a storm, one JSON line each, as it went over the wire.
+
+A history is a folder of ``*.jsonl`` files. The first line of each file is its header, every other
+line a call or an event; ``history.schema.json`` describes them, ``docs/histories.md`` tells how to
+use them. Whoever makes traffic writes one (:class:`HistoryWriter`), whoever judges reads it
+(:func:`read_folder`), at once or years later. Neither holds more than one line in memory.
+"""
+
+import itertools
+import json
+import platform
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self, TypeAlias
+
+from checkpoint_conformance.answers import json_object
+from checkpoint_conformance.client import Exchange, HttpAnswer, Lost
+from checkpoint_conformance.plain import TEXT_MAX, bounded, plain
+from checkpoint_model import CONTRACT_VERSION
+from checkpoint_model.linearizability import Answered
+
+FORMAT: Final = "workflow-checkpoint-history"
+VERSION: Final = 1
+"""The version of the files' shape; it rises only when an old reader could misread a new file."""
+SUFFIX: Final = ".jsonl"
+_LINE_BYTES_MAX: Final = 1 << 20
+"""A longer line is no call of this contract: requests have 8 KiB, answers about one."""
+_NOT_OF_THE_FORMAT: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class HistoryError(ValueError):
+    """The folder or file is no history, or cannot be written; the message says where and why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockIdentity:
+    """Which monotonic clock stamped a file: files are compared in real time only under one."""
+
+    id: str
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """What a file says of itself: where it comes from, and nothing secret."""
+
+    storm: str
+    """The storm's name, such as ``claim``."""
+    target: Mapping[str, Any]
+    """What was asked: ``url``, and ``name`` and ``version`` where known; never credentials."""
+    clock: ClockIdentity
+    epoch_offset_ns: int
+    """Our wall clock less our monotonic clock when the file was begun. For people, to say when
+    something was; nothing is judged by it."""
+    started_at: str
+    """RFC 3339, UTC, by our wall clock."""
+    contract: str = CONTRACT_VERSION
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """With what the storm was started: contenders, rounds, seed and the like."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One request that was sent, once, and what came of it.
+
+    Times are nanoseconds by the monotonic clock of the file's header.
+    """
+
+    client: str
+    """Unique within the folder. A client's calls follow one another; one that lost an answer
+    calls no more, what goes on in its place has another name."""
+    request: Mapping[str, Any]
+    """As section 3 has it, with the identities as they were sent."""
+    called_ns: int
+    """Just before the request's last byte was handed over."""
+    returned_ns: int | None
+    """Just after the answer's last byte; None when there was none."""
+    answer: Answered | Lost
+    sent_ns: int | None = None
+    """Just after the last byte was handed over, where that was stamped."""
+    gave_up_ns: int | None = None
+    """When the caller stopped waiting; only of a lost answer."""
+    round: int | None = None
+    """The round of the storm, from 0; None where it has none."""
+    burst: str | None = None
+    """Calls of the same round and burst were released together; None where it was alone."""
+    attempts: int = 1
+    """How often it went over the wire. More than one makes the history worthless, since the
+    first may have been applied."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockStep:
+    """Somebody moved the target's clock, between these times of ours: a control, or a fault."""
+
+    called_ns: int
+    returned_ns: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """The writer came to its end; a file without this line was cut off."""
+
+    calls: int
+
+
+Entry: TypeAlias = Call | ClockStep | End
+
+
+@cache
+def this_clock() -> ClockIdentity:
+    """The monotonic clock of this process.
+
+    On Linux every process since the last start of the machine shares one. Elsewhere nothing
+    portable says so, and each process counts as a clock of its own: that loses some sharpness,
+    and is never wrong.
+    """
+    try:
+        clock_id = "boot-" + _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        clock_id = f"process-{uuid.uuid4()}"
+    return ClockIdentity(id=clock_id, host=platform.node())
+
+
+def begin_header(
+    storm: str, target: Mapping[str, Any], parameters: Mapping[str, Any] | None = None
+) -> Header:
+    """The header of a file that is begun now, by this process."""
+    return Header(
+        storm=storm,
+        target=dict(target),
+        clock=this_clock(),
+        epoch_offset_ns=time.time_ns() - time.monotonic_ns(),
+        started_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        parameters=dict(parameters or {}),
+    )
+
+
+def answer_of(status: int, body: bytes) -> Answered:
+    """A complete answer as it is stored: its status and the members of its body."""
+    members = json_object(body)
+    if members is not None and len(body) > TEXT_MAX:
+        members = bounded(members)
+    return Answered(status=status, members=members)
+
+
+def call_of(
+    exchange: Exchange,
+    *,
+    client: str,
+    request: Mapping[str, Any],
+    round: int | None = None,  # noqa: A002 - the storm's word for it
+    burst: str | None = None,
+) -> Call:
+    """An exchange of the harness's own client, as it is stored."""
+    answer = exchange.answer
+    lost = not isinstance(answer, HttpAnswer)
+    return Call(
+        client=client,
+        request=request,
+        called_ns=exchange.called_ns,
+        returned_ns=None if lost else exchange.returned_ns,
+        gave_up_ns=exchange.returned_ns if lost else None,
+        answer=answer if isinstance(answer, Lost) else answer_of(answer.status, answer.body),
+        round=round,
+        burst=burst,
+    )
+
+
+# -- writing ----------------------------------------------------------------------------
+
+
+class HistoryWriter:
+    """Appends entries to one file; each is on its way to the disk when the method returns.
+
+    One writer belongs to one process. Threads may share it: a line is one write.
+
+    Raises:
+        HistoryError: the file exists, or cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self._calls = itertools.count()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered: what was written is in the file, even if the process is killed next.
+            self._file: BinaryIO = path.open("xb", buffering=0)
+        except OSError as error:
+            raise HistoryError(f"cannot write the history {path}: {error.strerror}") from None
+        self._write({"format": FORMAT, "version": VERSION, **_header_members(header)})
+
+    def call(self, call: Call) -> None:
+        """Append a call."""
+        self._write(_call_members(call))
+        next(self._calls)
+
+    def clock_step(self, step: ClockStep) -> None:
+        """Append that the target's clock was moved."""
+        self._write(
+            {"event": "clock-step", "called_ns": step.called_ns, "returned_ns": step.returned_ns}
+        )
+
+    def close(self) -> None:
+        """Say that this is all, and close the file."""
+        if not self._file.closed:
+            self._write({"event": "end", "calls": next(self._calls)})
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it; after an error without the last line, for something may be missing."""
+        if error is None:
+            self.close()
+        else:
+            self._file.close()
+
+    def _write(self, members: Mapping[str, Any]) -> None:
+        try:
+            line = json.dumps(members, separators=(",", ":"), allow_nan=False)
+        except (ValueError, RecursionError):  # a number of the target's that is none of JSON's
+            line = json.dumps(bounded(members), separators=(",", ":"), allow_nan=False)
+        try:
+            self._file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError as error:
+            raise HistoryError(f"cannot write the history {self.path}: {error.strerror}") from None
+
+
+def _header_members(header: Header) -> dict[str, Any]:
+    return {
+        "contract": header.contract,
+        "storm": header.storm,
+        "target": dict(header.target),
+        "clock": {"id": header.clock.id, "host": header.clock.host},
+        "epoch_offset_ns": header.epoch_offset_ns,
+        "started_at": header.started_at,
+        "parameters": dict(header.parameters),
+    }
+
+
+def _call_members(call: Call) -> dict[str, Any]:
+    members: dict[str, Any] = {"client": call.client}
+    if call.round is not None:
+        members["round"] = call.round
+    if call.burst is not None:
+        members["burst"] = call.burst
+    members["request"] = call.request
+    members["called_ns"] = call.called_ns
+    if call.sent_ns is not None:
+        members["sent_ns"] = call.sent_ns
+    members["returned_ns"] = call.returned_ns
+    if isinstance(call.answer, Lost):
+        if call.gave_up_ns is not None:
+            members["gave_up_ns"] = call.gave_up_ns
+        members["lost"] = {"reason": call.answer.reason, "detail": plain(call.answer.detail)}
+    else:
+        members["answer"] = {"status": call.answer.status, "members": call.answer.members}
+    members["attempts"] = call.attempts
+    return members
+
+
+# -- reading ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryFile:
+    """One file of a history: its header, and what follows, read as it is asked for."""
+
+    path: Path
+    header: Header
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Every entry after the header, in the order in which they were written.
+
+        Raises:
+            HistoryError: a line is not what the format says. That the last one was cut off is
+                no error: there is then no :class:`End`.
+        """
+        for number, line in _lines(self.path):
+            if number == 1:
+                continue
+            try:
+                yield _entry(json.loads(line))
+            except _NOT_OF_THE_FORMAT as error:
+                if not line.endswith(b"\n"):
+                    return
+                raise _wrong_line(self.path, number, error) from None
+
+
+def read_folder(folder: Path) -> list[HistoryFile]:
+    """The files of a history, by name; or the one file that the path names.
+
+    Raises:
+        HistoryError: there is none, or one of them has no header that this version can read.
+    """
+    paths = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else [folder]
+    if not paths:
+        raise HistoryError(
+            f"there is no history in {folder}: no file that ends in {SUFFIX}. "
+            "A storm writes one: workflow-checkpoint storm --history DIR"
+        )
+    return [read_file(path) for path in paths]
+
+
+def read_file(path: Path) -> HistoryFile:
+    """One file of a history: the header is read, the rest when it is asked for.
+
+    Raises:
+        HistoryError: it has no header that this version can read.
+    """
+    for _, line in _lines(path):
+        try:
+            return HistoryFile(path=path, header=_header(json.loads(line)))
+        except HistoryError as error:
+            raise HistoryError(f"{path}: {error}") from None
+        except _NOT_OF_THE_FORMAT as error:
+            raise _wrong_line(path, 1, error) from None
+    raise HistoryError(f"{path} is empty: it has not even a header")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(_LINE_BYTES_MAX):
+                number += 1
+                yield number, line
+    except FileNotFoundError:
+        raise HistoryError(f"there is no {path}") from None
+    except OSError as error:
+        raise HistoryError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _wrong_line(path: Path, number: int, error: Exception) -> HistoryError:
+    said = f"{type(error).__name__}: {plain(error, 200)}"
+    return HistoryError(f"{path}, line {number} is not what a history has: {said}")
+
+
+def _header(members: Mapping[str, Any]) -> Header:
+    if members.get("format") != FORMAT:
+        raise HistoryError(f"it is no history: its first line has no format {FORMAT!r}")
+    if members["version"] != VERSION:
+        raise HistoryError(
+            f"it has version {plain(members['version'], 40)}, this version reads {VERSION}: "
+            "update it with pip install --upgrade workflow-checkpoint"
+        )
+    clock = members["clock"]
+    return Header(
+        storm=members["storm"],
+        target=members["target"],
+        clock=ClockIdentity(id=clock["id"], host=clock["host"]),
+        epoch_offset_ns=members["epoch_offset_ns"],
+        started_at=members["started_at"],
+        contract=members["contract"],
+        parameters=members["parameters"],
+    )
+
+
+def _entry(members: Mapping[str, Any]) -> Entry:
+    event = members.get("event")
+    if event == "clock-step":
+        return ClockStep(called_ns=members["called_ns"], returned_ns=members["returned_ns"])
+    if event == "end":
+        return End(calls=members["calls"])
+    if event is not None:
+        raise ValueError(f"an event {event!r}")
+    answer: Answered | Lost
+    if "lost" in members:
+        lost = members["lost"]
+        answer = Lost(reason=lost["reason"], detail=lost["detail"])
+    else:
+        answered = members["answer"]
+        answer = Answered(status=answered["status"], members=answered["members"])
+    return Call(
+        client=members["client"],
+        round=members.get("round"),
+        burst=members.get("burst"),
+        request=members["request"],
+        called_ns=members["called_ns"],
+        sent_ns=members.get("sent_ns"),
+        returned_ns=members["returned_ns"],
+        gave_up_ns=members.get("gave_up_ns"),
+        answer=answer,
+        attempts=members["attempts"],
+    )
