@@ -1,0 +1,96 @@
+"""What a storm is to do, as the command, Locust's options and every worker read it."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address
+from checkpoint_conformance.run import Target
+from checkpoint_load.limits import DURATION_DEFAULT_SECONDS, ROUNDS_DEFAULT, ROUNDS_MAX
+from checkpoint_load.storms import STORMS, Storm
+
+HEADERS_VARIABLE: Final = "WORKFLOW_CHECKPOINT_STORM_HEADERS"
+"""The target's headers as a JSON object: arguments could be read by others on the machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A run of storms."""
+
+    url: str
+    headers: Mapping[str, str]
+    name: str
+    version: str
+    seconds_max: float
+    """Of one answer."""
+    storms: tuple[Storm, ...]
+    contenders: int
+    rounds: int | None
+    """Of each storm; as many as there is time for if None."""
+    duration_seconds: float | None
+    """Of all storms together; until the rounds are done if None, but not for ever."""
+    seed: int
+    lose_percent: int
+    folder: Path
+
+    @classmethod
+    def of(cls, options: Any) -> "Plan":
+        """The plan in Locust's parsed options."""
+        names = [name for name in options.storms.replace(" ", "").split(",") if name]
+        return cls(
+            url=options.host.rstrip("/"),
+            headers=dict(options.storm_headers),
+            name=options.target_name,
+            version=options.target_version,
+            seconds_max=float(options.answer_timeout or EXCHANGE_SECONDS_MAX),
+            storms=tuple(STORMS[name] for name in names) if names else tuple(STORMS.values()),
+            contenders=int(options.contenders),
+            rounds=int(options.rounds) if options.rounds else None,
+            duration_seconds=float(options.duration) if options.duration else None,
+            seed=int(options.seed) if options.seed is not None else secrets.randbits(32),
+            lose_percent=int(options.lose),
+            folder=Path(options.report),
+        )
+
+    @property
+    def target(self) -> Target:
+        """What is stormed."""
+        return Target(
+            address=Address.parse(self.url),
+            headers=self.headers,
+            seconds_max=self.seconds_max,
+            name=self.name,
+            version=self.version,
+        )
+
+    @property
+    def rounds_max(self) -> int:
+        """Of each storm, at most."""
+        if self.rounds is not None:
+            return self.rounds
+        return ROUNDS_MAX if self.duration_seconds is not None else ROUNDS_DEFAULT
+
+    @property
+    def time_max_seconds(self) -> float:
+        """Of all storms together, at most."""
+        return self.duration_seconds or DURATION_DEFAULT_SECONDS
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """The target, as histories and reports name it."""
+        told = {"url": self.url, "name": self.name, "version": self.version}
+        return {key: value for key, value in told.items() if value}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """With what the storms are started, as histories and reports have it."""
+        return {
+            "storms": [storm.name for storm in self.storms],
+            "contenders": self.contenders,
+            "rounds": self.rounds_max if self.duration_seconds is None else self.rounds,
+            "duration_seconds": self.duration_seconds,
+            "seed": self.seed,
+            "lose_percent": self.lose_percent,
+        }
