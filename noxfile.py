@@ -30,7 +30,7 @@ PACKAGES = {
 @nox.session
 def tests(session: nox.Session) -> None:
     """Install everything and run every test, as many at once as there are processors."""
-    session.install("-e", ".[server,embedded,containers]", *dependencies("test"))
+    session.install("-e", ".[server,embedded,containers,load]", *dependencies("test"))
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
@@ -38,7 +38,11 @@ def tests(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict over code and tests."""
     session.install(
-        "-e", ".[server,embedded,containers]", *dependencies("test"), *dependencies("lint"), "nox"
+        "-e",
+        ".[server,embedded,containers,load]",
+        *dependencies("test"),
+        *dependencies("lint"),
+        "nox",
     )
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")

@@ -57,8 +57,8 @@ class Told:
         return self.members.get(flag) is True
 
 
-OnBurst = Callable[[int, str, Sequence[Ask], Sequence[Told]], None]
-"""Told the round's number, the burst's name, what was asked and what came."""
+OnBurst = Callable[[int, Sequence[Ask], Sequence[Told]], None]
+"""Told the round's number, what was asked and what came."""
 
 
 class Runner(Protocol):
@@ -174,7 +174,7 @@ class Arena:
             self._written(index, ask, request, one, round_number, name)
             for index, (ask, request, one) in enumerate(zip(asks, requests, landed, strict=True))
         ]
-        self._on_burst(round_number, name, asks, told)
+        self._on_burst(round_number, asks, told)
         return told
 
     def pause_until(self, moment_ns: int) -> None:

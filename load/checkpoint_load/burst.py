@@ -27,7 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import h11
 from gevent.monkey import get_original
@@ -76,6 +76,22 @@ class Landed:
     returned_ns: int | None
     """None where no whole answer came."""
     answer: HttpAnswer | Lost
+
+
+class Stamped(Protocol):
+    """Anything with the stamps of a request."""
+
+    @property
+    def called_ns(self) -> int | None:
+        """Just before its last byte was sent."""
+
+    @property
+    def sent_ns(self) -> int | None:
+        """Just after."""
+
+    @property
+    def returned_ns(self) -> int | None:
+        """When the answer's last byte was read."""
 
 
 class Stop:
@@ -547,13 +563,13 @@ def _undisturbed() -> Iterator[None]:
 # -- Figures ----------------------------------------------------------------------------------
 
 
-def spread_ns(landed: Iterable[Landed]) -> int:
+def spread_ns(landed: Iterable[Stamped]) -> int:
     """From the first to the last of the last bytes."""
     calls = [one.called_ns for one in landed if one.called_ns is not None]
     return max(calls) - min(calls) if calls else 0
 
 
-def in_flight_max(landed: Iterable[Landed]) -> int:
+def in_flight_max(landed: Iterable[Stamped]) -> int:
     """How many requests were in flight at once: last byte sent, and the answer not yet received.
 
     Counted among those that were answered: what a server never takes up contends with nothing.

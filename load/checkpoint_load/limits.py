@@ -1,7 +1,9 @@
-"""Every bound of a storm. Light: read for ``--help`` too."""
+"""Every bound of a storm, and the names of the storms. Light: read for ``--help`` too."""
 
 from typing import Final
 
+NAMES: Final = ("claim", "recovery", "retry", "replay", "conflict", "hand-over", "mixed")
+PROCESSES_MAX: Final = 64
 CONTENDERS_DEFAULT: Final = 100
 CONTENDERS_MIN: Final = 10
 """Fewer requests at once than this are no storm."""

@@ -1,7 +1,8 @@
 """What a storm is to do, as the command, Locust's options and every worker read it."""
 
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,13 @@ class Plan:
     def time_max_seconds(self) -> float:
         """Of all storms together, at most."""
         return self.duration_seconds or DURATION_DEFAULT_SECONDS
+
+    def deadlines(self) -> Iterator[tuple[Storm, float]]:
+        """Each storm, as it begins, and when it must end, by the monotonic clock in seconds."""
+        began = time.monotonic()
+        for number, storm in enumerate(self.storms, start=1):
+            share = number / len(self.storms) if self.duration_seconds else 1
+            yield storm, began + share * self.time_max_seconds
 
     @property
     def asked(self) -> dict[str, str]:

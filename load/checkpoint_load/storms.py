@@ -31,6 +31,7 @@ from checkpoint_model import (
     MOVES,
     Abandon,
     Claim,
+    ErrorCode,
     EvidenceType,
     Identity,
     Request,
@@ -59,6 +60,8 @@ MIXED_STEP_NS: Final = 60_000_000
 """Between them: a round takes a third of a second, so that deadlines pass within a few."""
 MIXED_LIFE_ROUNDS: Final = 8
 """After so many rounds a workflow of the mixed storm is left, and a new one follows."""
+MIXED_TERMINAL_ROUNDS: Final = 2
+"""So many rounds after it was seen to be terminal already."""
 _LONG_SECONDS: Final = 60
 _STATE_SECONDS: Final = 600
 _SECOND_NS: Final = 1_000_000_000
@@ -352,6 +355,8 @@ class _Mixed:
             for index, workflow in enumerate(self._workflows):
                 if workflow.until <= number:
                     self._workflows[index] = self._new(index, number, MIXED_LIFE_ROUNDS)
+                    for worker in self._workers[index :: len(self._workflows)]:
+                        worker.holds = worker.again = None
             began_ns = time.monotonic_ns()
             for step in range(MIXED_STEPS):
                 self._arena.pause_until(began_ns + step * MIXED_STEP_NS)
@@ -365,8 +370,8 @@ class _Mixed:
         config = Claim(
             holder="",
             claim_ttl_seconds=LAPSE_SECONDS,
-            state_ttl_seconds=random.choice((LAPSE_SECONDS + 1, _LONG_SECONDS)),
-            retry_failed=random.random() < 0.5,
+            state_ttl_seconds=random.choice((LAPSE_SECONDS + 1, LAPSE_SECONDS + 1, _LONG_SECONDS)),
+            retry_failed=random.random() < 0.7,
         )
         return _Workflow(config=config, until=number + life)
 
@@ -383,6 +388,9 @@ class _Mixed:
         told = self._arena.together(asks, round_number=number, name=f"{STORM}-{step}")
         for index, (ask, one) in enumerate(zip(asks, told, strict=False)):
             self._learn(index, ask, one, self._arena.random(number, step, index, "learn"))
+            if one.members.get("code") == ErrorCode.CHECKPOINT_TERMINAL:
+                workflow = self._workflow_of(index)
+                workflow.until = min(workflow.until, number + MIXED_TERMINAL_ROUNDS)
 
     def _workflow_of(self, index: int) -> _Workflow:
         return self._workflows[index % len(self._workflows)]
@@ -439,7 +447,9 @@ def _choose(worker: _Worker, workflow: _Workflow, random: Random) -> Request:
 def _move(worker: _Worker, random: Random, generation: int) -> Transition:
     """A transition that the graph mostly has."""
     moves = MOVES[worker.stage if random.random() < 0.9 else Stage.CLAIMED]
-    stage = random.choice(sorted(moves) or [Stage.UNCERTAIN])
+    stages = sorted(moves) or [Stage.UNCERTAIN]
+    weights = [3 if stage in (Stage.UNCERTAIN, Stage.FAILED) else 1 for stage in stages]
+    (stage,) = random.choices(stages, weights)
     evidence = sorted(moves.get(stage, ()))
     fingerprint = f"sha256:{random.getrandbits(256):064x}" if random.random() < 0.3 else None
     return Transition(
