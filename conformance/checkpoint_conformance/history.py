@@ -11,7 +11,7 @@ import json
 import platform
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -29,6 +29,8 @@ FORMAT: Final = "workflow-checkpoint-history"
 VERSION: Final = 1
 """The version of the files' shape; it rises only when an old reader could misread a new file."""
 SUFFIX: Final = ".jsonl"
+DROPPED: Final = "the answer was dropped on purpose"
+"""The reason of a lost answer that a storm itself threw away, to see what follows."""
 _LINE_BYTES_MAX: Final = 1 << 20
 """A longer line is no call of this contract: requests have 8 KiB, answers about one."""
 _NOT_OF_THE_FORMAT: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -300,6 +302,22 @@ class HistoryFile:
                 if not line.endswith(b"\n"):
                     return
                 raise _wrong_line(self.path, number, error) from None
+
+    def clock_steps(self) -> list[ClockStep]:
+        """Only the steps of the target's clock, which are few and bear on all that is before."""
+        return [entry for entry in self._some([b"clock-step"]) if isinstance(entry, ClockStep)]
+
+    def calls_with(self, workflow_keys: Collection[str]) -> Iterator[Call]:
+        """Only the calls on a few workflows, far faster than all entries."""
+        wanted = set(workflow_keys)
+        for entry in self._some([key.encode() for key in wanted]):
+            if isinstance(entry, Call) and entry.request["workflow_key"] in wanted:
+                yield entry
+
+    def _some(self, texts: Sequence[bytes]) -> Iterator[Entry]:
+        for number, line in _lines(self.path):
+            if number > 1 and line.endswith(b"\n") and any(text in line for text in texts):
+                yield _entry(json.loads(line))
 
 
 def read_folder(folder: Path) -> list[HistoryFile]:

@@ -269,9 +269,7 @@ class Oracle:
         if member == "claim_expires_at":
             # "No deadline moves" is said of the row too.
             return (decided.rule, "WC-TIME-3")
-        if member in _FLAG_OWNERS:
-            return ("WC-VIEW-1",)
-        return _MEMBER_RULES.get(member, ("WC-VIEW-3",))
+        return rules_of_member(member)
 
     # -- counting ------------------------------------------------------------------------
 
@@ -318,6 +316,13 @@ class Oracle:
             return
         if self._previous[1].record is decided.record:
             yield "WC-IDEM-1"
+
+
+def rules_of_member(member: str) -> tuple[str, ...]:
+    """The rules that a wrong member breaks where the decision is right."""
+    if member in _FLAG_OWNERS:
+        return ("WC-VIEW-1",)
+    return _MEMBER_RULES.get(member, ("WC-VIEW-3",))
 
 
 def _undecided(came: Result | Problem) -> Fault:

@@ -64,7 +64,14 @@ def test_the_server_takes_nothing_that_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["check", "--help"], ["serve", "--help"], ["report", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["check", "--help"],
+        ["serve", "--help"],
+        ["report", "--help"],
+        ["recheck", "--help"],
+    ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """The command line answers at once: what is heavy waits until a command runs."""

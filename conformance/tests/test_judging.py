@@ -1,0 +1,373 @@
+"""The judge of stored histories, on storms whose verdict is known."""
+
+import json
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from click.testing import CliRunner
+from simulated import EPOCH_MS, Load
+from storms import claim_calls, mixed_calls, with_members, write_history
+
+from checkpoint_conformance.client import Lost, LostReason
+from checkpoint_conformance.history import Call, ClockStep, HistoryWriter, begin_header
+from checkpoint_conformance.judging import (
+    FAILURES_SHOWN_MAX,
+    JudgementError,
+    judge_folder,
+    read_judgement,
+    write_judgement,
+)
+from checkpoint_conformance.judging_commands import recheck
+from checkpoint_model import format_timestamp
+from checkpoint_model.linearizability import Answered
+
+SCHEMA = json.loads(
+    resources.files("checkpoint_conformance").joinpath("judgement.schema.json").read_text("utf-8")
+)
+MIXED = Load(clients=30, calls_each=20, workflows=12, lost=0.2, claim_ttl_seconds=1)
+
+
+def judge(folder: Path, **options: Any) -> dict[str, Any]:
+    """The judgement, which must be of its schema, and survive being written and read."""
+    judgement = judge_folder(folder, **options)
+    jsonschema_rs.validate(SCHEMA, judgement)
+    write_judgement(folder, judgement)
+    assert read_judgement(folder) == json.loads(json.dumps(judgement))
+    return judgement
+
+
+def only(judgement: dict[str, Any]) -> dict[str, Any]:
+    """The one storm that was judged."""
+    (storm,) = judgement["storms"]
+    assert isinstance(storm, dict)
+    return storm
+
+
+def test_a_right_claim_storm_passes(tmp_path: Path) -> None:
+    """Each rule counts the rounds in which it could have been broken."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls())))
+    assert (storm["verdict"], storm["incomplete_because"], storm["failures"]) == ("pass", [], [])
+    hits = {rule: found["hits"] for rule, found in storm["rules"].items()}
+    assert hits == {
+        "WC-CONC-1": 3,
+        "WC-CONC-2": 3,
+        "WC-CONC-3": 3,
+        "WC-CONC-4": 0,
+        "WC-TIME-1": 123,
+        "WC-ID-2": 3,
+    }
+    assert storm["workflows"] == {"linearizable": 3}
+    assert storm["contention"] == {
+        "bursts": 6,
+        "spread_ms_median": 0.19,
+        "spread_ms_max": 0.19,
+        "in_flight_median": 20,
+        "in_flight_max": 20,
+    }
+    assert [w["client"] for b in storm["bursts"] for w in b["winners"]] == ["c0"] * 6
+    assert storm["latency_ms"]["claim"]["count"] == 60
+
+
+def test_a_workflow_is_shown_with_its_order_and_states(tmp_path: Path) -> None:
+    """All that a page needs to draw it: lanes, places, and the record after each change."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))
+    (shown,) = storm["shown"]
+    assert shown["verdict"] == "linearizable"
+    assert [shown["operations"][one["operation"]]["place"] for one in shown["order"]] == list(
+        range(41)
+    )
+    assert [(s["rule"], s["record"]["stage"]) for s in shown["states"]] == [
+        ("WC-CLAIM-1", "claimed"),
+        ("WC-TRANS-8", "uncertain"),
+    ]
+    assert [s["place"] for s in shown["states"]] == [0, 20]
+
+
+def test_a_store_that_writes_after_a_look_fails(tmp_path: Path) -> None:
+    """Two claims acquired the same generation: the second of them cannot be placed."""
+    calls = claim_calls(atomic=False)
+    judgement = judge(write_history(tmp_path / "a.jsonl", calls))
+    storm = only(judgement)
+    assert judgement["verdict"] == storm["verdict"] == "fail"
+    assert storm["workflows"] == {"illegal": 3}
+    first = storm["failures"][0]
+    assert first["rules"] == ["WC-CONC-2", "WC-CONC-1", "WC-CLAIM-5"]
+    assert (first["expected"], first["differs"]) == (
+        "CHECKPOINT_NOT_HELD: claimed, gen. 1",
+        ["code"],
+    )
+    assert first["got_members"]["acquired"] is True
+    assert first["state"]["generation"] == 1
+    shown = storm["shown"][0]
+    assert shown["failure"] == first
+    assert shown["operations"][first["operation"]]["client"] in ("c0", "c1")
+    assert storm["rules"]["WC-CONC-2"]["status"] == "failed"
+
+
+def test_mixed_storms_with_lost_answers_pass(tmp_path: Path) -> None:
+    """Both worlds of every lost answer are carried, in five storms of twelve workflows each."""
+    for seed in range(5):
+        folder = tmp_path / str(seed)
+        storm = only(judge(write_history(folder / "a.jsonl", mixed_calls(seed, MIXED))))
+        assert storm["verdict"] == "pass", storm["failures"]
+        assert storm["workflows"] == {"linearizable": 12}
+        assert storm["rules"]["WC-CONC-4"]["hits"] == 12
+        assert storm["lost"] == storm["dropped_on_purpose"] > 60
+
+
+def test_many_broken_workflows_are_counted_and_some_are_shown(tmp_path: Path) -> None:
+    """A verdict is of all; what is explained at length is bounded."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=9, atomic=False))))
+    assert storm["workflows"] == {"illegal": 9}
+    assert storm["line"].startswith("9 of 9 workflows fail")
+    assert len(storm["failures"]) == FAILURES_SHOWN_MAX
+    assert storm["rules"]["WC-CONC-1"] == {"status": "failed", "hits": 0}
+
+
+def test_a_member_that_does_not_follow_is_no_fault_of_the_order(tmp_path: Path) -> None:
+    """It is named by its own rule."""
+
+    def twist(_: int, call: Call) -> Call:
+        if call.request["action"] == "status":
+            return with_members(call, minimum_action_safety_margin_seconds=10)
+        return call
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1), twist=twist)))
+    (failure,) = storm["failures"]
+    assert failure["rules"] == ["WC-VIEW-3"]
+    assert failure["differs"] == ["minimum_action_safety_margin_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("shift_ms", "verdict"), [(40, "pass"), (-40, "pass"), (200, "fail"), (-200, "fail")]
+)
+def test_a_time_outside_the_call_breaks_wc_time_1(
+    tmp_path: Path, shift_ms: int, verdict: str
+) -> None:
+    """One constant offset must explain all calls, but for what clocks do."""
+
+    def twist(_: int, call: Call) -> Call:
+        if call.request["action"] != "status":
+            return call
+        assert call.round is not None
+        at_ms = EPOCH_MS + call.called_ns // 1_000_000 + shift_ms
+        made_ms = EPOCH_MS + 1005 + 1000 * call.round
+        return with_members(
+            call,
+            observed_at=format_timestamp(at_ms),
+            claim_ttl_seconds_remaining=(made_ms + 30_000 - at_ms) // 1000,
+            state_ttl_seconds_remaining=(made_ms + 60_000 - at_ms) // 1000,
+        )
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(), twist=twist)))
+    assert storm["verdict"] == verdict, storm["failures"]
+    if verdict == "fail":
+        assert any(failure["rules"] == ["WC-TIME-1"] for failure in storm["failures"])
+        assert storm["rules"]["WC-TIME-1"]["status"] == "failed"
+
+
+def test_a_hash_that_changes_is_found(tmp_path: Path) -> None:
+    """WC-ID-2, whatever else is right."""
+    calls = claim_calls()
+    first = next(i for i, c in enumerate(calls) if c.request["action"] == "status")
+    calls[first] = with_members(calls[first], workflow_hash="hmac-sha256:" + "f" * 64)
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
+    assert [failure["rules"] for failure in storm["failures"]] == [["WC-ID-2", "WC-CONC-4"]]
+
+
+def test_a_hash_of_two_workflows_is_found(tmp_path: Path) -> None:
+    """WC-ID-3: answers are mixed up, or identities taken for one another."""
+
+    def twist(_: int, call: Call) -> Call:
+        assert isinstance(call.answer, Answered)
+        if "workflow_hash" in (call.answer.members or {}):
+            return with_members(call, workflow_hash="hmac-sha256:" + "f" * 64)
+        return call
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(), twist=twist)))
+    assert [failure["rules"] for failure in storm["failures"]] == [["WC-ID-3", "WC-CONC-4"]]
+
+
+def test_an_empty_history_is_no_pass(tmp_path: Path) -> None:
+    """Nothing judged says nothing."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", [])))
+    assert storm["verdict"] == "incomplete"
+    assert storm["incomplete_because"] == ["no answer tells what was decided"]
+
+
+def test_a_history_without_a_decided_answer_is_no_pass(tmp_path: Path) -> None:
+    """All refused before section 6."""
+
+    def twist(_: int, call: Call) -> Call:
+        return replace(call, answer=Answered(status=429, members={"code": "RATE_LIMITED"}))
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(), twist=twist)))
+    assert storm["verdict"] == "incomplete"
+    assert (storm["unchanged"], storm["decided"]) == (123, 0)
+
+
+def test_too_little_contention_is_incomplete(tmp_path: Path) -> None:
+    """A storm in single file is none."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(together=False))))
+    assert storm["verdict"] == "incomplete"
+    (gap,) = storm["incomplete_because"]
+    assert gap.startswith("too little contention: 1 requests were in flight at once in the median")
+    assert storm["rules"]["WC-CONC-2"] == {"status": "not-run", "hits": 0}
+
+
+def test_a_history_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
+    """What is missing might be what fails."""
+    folder = write_history(tmp_path / "a.jsonl", claim_calls())
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(path.read_bytes().rpartition(b'{"event"')[0])
+    storm = only(judge(folder))
+    assert storm["verdict"] == "incomplete"
+    assert storm["incomplete_because"] == ["the history was cut off: a.jsonl has no last line"]
+
+
+def test_repeated_calls_make_a_history_worthless(tmp_path: Path) -> None:
+    """The first attempt may have been applied, and nobody recorded when."""
+    folder = write_history(
+        tmp_path / "a.jsonl", claim_calls(), twist=lambda n, c: replace(c, attempts=1 + (n == 3))
+    )
+    storm = only(judge(folder))
+    assert storm["incomplete_because"] == ["1 calls went over the wire more than once"]
+
+
+def test_answers_lost_against_the_will_make_it_incomplete(tmp_path: Path) -> None:
+    """A target that answers every other request says little of itself."""
+
+    def twist(number: int, call: Call) -> Call:
+        if number % 2:
+            return call
+        return replace(call, returned_ns=None, answer=Lost(reason=LostReason.TIMED_OUT, detail=""))
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(), twist=twist)))
+    assert storm["verdict"] == "incomplete"
+    assert (
+        "requests were not answered: no complete answer in time" in (storm["incomplete_because"][0])
+    )
+
+
+def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
+    """Not decided is not passed."""
+    calls = mixed_calls(0, replace(MIXED, workflows=1))
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls), steps_max=5))
+    assert storm["verdict"] == "fail"
+    (failure,) = storm["failures"]
+    assert (failure["kind"], failure["rules"]) == ("unknown", ["WC-CONC-1"])
+
+
+def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:
+    """It cannot be placed anywhere."""
+    calls = claim_calls(rounds=1)
+    calls[-1] = with_members(calls[-1], observed_at=None)
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
+    assert storm["failures"][0]["rules"] == ["WC-TIME-5"]
+
+
+def test_the_files_of_several_workers_are_judged_together(tmp_path: Path) -> None:
+    """Half of the calls of each workflow in each file."""
+    calls = claim_calls(atomic=False)
+    write_history(tmp_path / "a.jsonl", calls[::2])
+    folder = write_history(tmp_path / "b.jsonl", calls[1::2])
+    assert only(judge(folder))["workflows"] == {"illegal": 3}
+
+
+def test_clocks_of_two_machines_are_not_compared(tmp_path: Path) -> None:
+    """The second machine's clock began an hour later; the store's time still orders."""
+    hour_ns = 3600 * 10**9
+    calls = claim_calls()
+    later = [
+        replace(
+            call,
+            called_ns=call.called_ns + hour_ns,
+            sent_ns=None,
+            returned_ns=(call.returned_ns or 0) + hour_ns,
+        )
+        for call in calls[1::2]
+    ]
+    for clock, verdict in (("two", "pass"), ("one", "fail")):
+        folder = tmp_path / clock
+        write_history(folder / "a.jsonl", calls[::2], clock="one")
+        write_history(folder / "b.jsonl", later, clock=clock)
+        storm = only(judge(folder))
+        assert storm["verdict"] == verdict, storm["incomplete_because"]
+
+
+def test_times_before_and_after_a_told_step_need_not_agree(tmp_path: Path) -> None:
+    """A control that sets the clock forward starts a new offset; untold, it is a fault."""
+
+    def twist(_: int, call: Call) -> Call:
+        if call.round != 2:
+            return call
+        assert isinstance(call.answer, Answered)
+        members = dict(call.answer.members or {})
+        for name in ("observed_at", "claim_expires_at", "state_expires_at"):
+            if members.get(name):
+                hour, rest = int(members[name][11:13]), members[name][13:]
+                members[name] = f"{members[name][:11]}{hour + 1:02}{rest}"
+        return with_members(call, **members)
+
+    for told, verdict in ((True, "pass"), (False, "fail")):
+        path = tmp_path / str(told) / "a.jsonl"
+        with HistoryWriter(path, begin_header("claim", {"url": "http://h"})) as writer:
+            for number, call in enumerate(claim_calls()):
+                writer.call(twist(number, call))
+            if told:
+                writer.clock_step(ClockStep(called_ns=2_900_000_000, returned_ns=2_950_000_000))
+        assert only(judge(path.parent))["verdict"] == verdict
+
+
+def test_storms_of_one_folder_have_verdicts_of_their_own(tmp_path: Path) -> None:
+    """The whole is as bad as the worst."""
+    write_history(tmp_path / "a.jsonl", claim_calls())
+    write_history(tmp_path / "b.jsonl", claim_calls(atomic=False), storm="recovery")
+    judgement = judge(tmp_path)
+    assert [(s["storm"], s["verdict"]) for s in judgement["storms"]] == [
+        ("claim", "pass"),
+        ("recovery", "fail"),
+    ]
+    assert judgement["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("calls", "code", "said"),
+    [
+        (claim_calls(), 0, "PASS  claim"),
+        (claim_calls(atomic=False), 1, "WC-CONC-2, WC-CONC-1, WC-CLAIM-5: the answer to claim"),
+        (claim_calls(together=False), 3, "incomplete: too little contention"),
+    ],
+)
+def test_recheck_says_so_with_words_and_exit_code(
+    tmp_path: Path, calls: list[Call], code: int, said: str
+) -> None:
+    """Decision D5."""
+    folder = write_history(tmp_path / "a.jsonl", calls)
+    done = CliRunner().invoke(recheck, [str(folder)])
+    assert done.exit_code == code, done.output
+    assert said in done.output
+    assert read_judgement(folder)["verdict"] == {0: "pass", 1: "fail", 3: "incomplete"}[code]
+    if code == 1:
+        assert "expected  CHECKPOINT_NOT_HELD: claimed, gen. 1" in done.output
+        assert "got       a result with `acquired`" in done.output
+        assert "state     claimed, generation 1" in done.output
+
+
+def test_recheck_of_no_history_is_a_usage_error(tmp_path: Path) -> None:
+    """Exit code 2, and what to do."""
+    done = CliRunner().invoke(recheck, [str(tmp_path)])
+    assert done.exit_code == 2
+    assert "no history" in done.output
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format":"workflow-checkpoint-judgement"}'])
+def test_what_is_no_judgement_is_refused(tmp_path: Path, text: str) -> None:
+    """By a view that would render it."""
+    (tmp_path / "judgement.json").write_text(text)
+    with pytest.raises(JudgementError):
+        read_judgement(tmp_path)
