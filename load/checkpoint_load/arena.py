@@ -20,7 +20,7 @@ from checkpoint_load.burst import Contender, Endpoint, Landed, Stop, burst, paus
 from checkpoint_model import Identity, Request, format_request
 
 SETUP: Final = "setup"
-"""The burst of a round that only prepares it: it is no contention, and not counted as such."""
+"""What only prepares rounds: it is no contention, so histories do not have it as a burst."""
 _SECOND_NS: Final = 1_000_000_000
 _SERVER_FAULT: Final = 500
 Result = TypeVar("Result")
@@ -202,10 +202,10 @@ class Arena:
                 called_ns=landed.called_ns,
                 sent_ns=landed.sent_ns,
                 returned_ns=landed.returned_ns,
-                gave_up_ns=time.monotonic_ns() if isinstance(answer, Lost) else None,
+                gave_up_ns=landed.gave_up_ns,
                 answer=stored,
                 round=number if ask.round_number is None else ask.round_number,
-                burst=name,
+                burst=None if name == SETUP else name,
             )
             self._writer.call(call)
             self._lives[index] += told.is_unknown

@@ -43,6 +43,7 @@ from checkpoint_conformance.client import (
     new_connection,
     request_bytes,
 )
+from checkpoint_conformance.history import DROPPED
 from checkpoint_model.vocabulary import TOOL_PATH
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ CONNECTING_AT_ONCE_MAX: Final = 64
 """So many connections are opened at once: more would overflow the backlog of a small server."""
 SPIN_NS: Final = 2_000_000
 """A moment that was asked for is waited for in sleep until so shortly before it."""
-DROPPED: Final = "the answer was dropped on purpose"
 INTERRUPTED: Final = "the storm was stopped before an answer came"
 _CHUNK: Final = 65536
 _READ, _WRITE = 1, 2  # as `selectors` has them
@@ -75,6 +75,8 @@ class Landed:
     sent_ns: int | None
     returned_ns: int | None
     """None where no whole answer came."""
+    gave_up_ns: int | None = None
+    """When it was no longer waited for, where none came."""
     answer: HttpAnswer | Lost
 
 
@@ -137,6 +139,7 @@ class Contender:
         self.called_ns: int | None = None
         self.sent_ns: int | None = None
         self.returned_ns: int | None = None
+        self._gave_up_ns: int | None = None
         self._answer: HttpAnswer | Lost | None = None
         self._pending = self._last = b""
         self._data = bytearray()
@@ -253,7 +256,7 @@ class Contender:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._answer = self._reader.broken(error.strerror or str(error))
+            self.give_up(*_why(self._reader.broken(error.strerror or str(error))))
             return True
         now_ns = time.monotonic_ns()
         ended = not data
@@ -261,7 +264,7 @@ class Contender:
             try:
                 data, ended = self._tls.decrypted(data)
             except ssl.SSLError as error:
-                self._answer = self._reader.broken(str(error))
+                self.give_up(*_why(self._reader.broken(str(error))))
                 return True
         if self._took_last(data, ended=ended):
             self.returned_ns = now_ns
@@ -306,6 +309,7 @@ class Contender:
 
     def give_up(self, reason: str, detail: str = "") -> None:
         """Wait for no answer."""
+        self._gave_up_ns = time.monotonic_ns()
         self._answer = Lost(reason=reason, detail=detail)
 
     def fileno(self) -> int:
@@ -336,6 +340,7 @@ class Contender:
             called_ns=self.called_ns,
             sent_ns=self.sent_ns,
             returned_ns=None if lost else self.returned_ns,
+            gave_up_ns=(self._gave_up_ns or self.returned_ns) if lost else None,
             answer=self._answer,
         )
 
@@ -349,6 +354,10 @@ class Contender:
         if self._socket is not None:
             self._socket.close()
         self._socket = self._tls = None
+
+
+def _why(lost: Lost) -> tuple[str, str]:
+    return lost.reason, lost.detail
 
 
 class Endpoint:

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, Final
 
 from checkpoint_conformance.client import Lost
-from checkpoint_conformance.history import Call, End, HistoryFile
-from checkpoint_load.arena import SETUP
-from checkpoint_load.burst import DROPPED, in_flight_max, spread_ns
+from checkpoint_conformance.history import DROPPED, Call, HistoryFile
+from checkpoint_conformance.verdict import LOST_SHARE_MAX
+from checkpoint_load.burst import in_flight_max, spread_ns
 from checkpoint_load.limits import IN_FLIGHT_SHARE_MIN
 from checkpoint_load.storms import Storm
 from checkpoint_model import ERRORS, ErrorCode
@@ -22,8 +22,6 @@ from checkpoint_model.wire import FLAGS
 
 ROUNDS_TOLD_MAX: Final = 1000
 """So many bursts are listed one by one; the figures are of all."""
-LOST_SHARE_MAX: Final = 0.01
-"""Of a storm's requests, how many may go unanswered, besides those dropped on purpose."""
 PERCENTILES: Final = (50, 90, 99)
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SECOND: Final = 1_000_000_000
@@ -38,8 +36,6 @@ class Figures:
     """How many there were to be in each burst."""
     rounds_asked: int | None = None
     """Of all files together; None where time was the bound."""
-    cut_off: int = 0
-    """Files whose writer did not come to its end."""
     rounds: int = 0
     requests: int = 0
     setup_requests: int = 0
@@ -67,11 +63,8 @@ class Figures:
             HistoryError: a line is not what the format says.
         """
         rounds: set[int | None] = set()
-        ended = False
         for part in _parts(file):
-            if isinstance(part, End):
-                ended = True
-            elif part[0].burst == SETUP:
+            if part[0].burst is None:  # it only prepared a round
                 self.setup_requests += len(part)
                 for call in part:
                     self._count(call)
@@ -79,7 +72,6 @@ class Figures:
                 rounds.add(part[0].round)
                 self._burst(part, file.path.name)
         self.rounds += len(rounds)
-        self.cut_off += not ended
 
     def _burst(self, calls: Sequence[Call], file_name: str) -> None:
         for call in calls:
@@ -134,14 +126,12 @@ class Figures:
 
     @property
     def incomplete_because(self) -> list[str]:
-        """Why the storm says too little, where it does."""
+        """Why the storm was too little of one; what its answers lack is the judge's to say."""
         why = []
         if not self.requests:
             return ["no round could be played"]
         if self.rounds_asked is not None and self.rounds < self.rounds_asked:
             why.append(f"{self.rounds} of {self.rounds_asked} rounds were played")
-        if self.cut_off:
-            why.append("the history was cut off")
         if median(self.shares) < IN_FLIGHT_SHARE_MIN:
             why.append(
                 f"too little contention: in the median burst {median(self.in_flight):g} of "
@@ -149,10 +139,9 @@ class Figures:
                 f"{IN_FLIGHT_SHARE_MIN:.0%} must be"
             )
         every = self.requests + self.setup_requests
-        for counted, what in ((self.lost, "not answered"), (self.refused, "not decided")):
-            if counted.total() > LOST_SHARE_MAX * every:
-                named = "; ".join(f"{name} ({n} times)" for name, n in counted.most_common(3))
-                why.append(f"{counted.total()} of {every} requests were {what}: {named}")
+        if self.refused.total() > LOST_SHARE_MAX * every:
+            named = "; ".join(f"{name} ({n} times)" for name, n in self.refused.most_common(3))
+            why.append(f"{self.refused.total()} of {every} requests were not decided: {named}")
         if self.not_connected > LOST_SHARE_MAX * every:
             why.append(
                 f"{self.not_connected} times a contender had no connection: the target takes fewer "
@@ -206,8 +195,8 @@ class Figures:
         }
 
 
-def _parts(file: HistoryFile) -> Iterator[list[Call] | End]:
-    """The bursts of a file one after another, the preparation of rounds as a burst, and its end."""
+def _parts(file: HistoryFile) -> Iterator[list[Call]]:
+    """The bursts of a file one after another, the preparation of rounds like one."""
     part: list[Call] = []
     for entry in file:
         if isinstance(entry, Call):
@@ -215,16 +204,12 @@ def _parts(file: HistoryFile) -> Iterator[list[Call] | End]:
                 yield part
                 part = []
             part.append(entry)
-        elif isinstance(entry, End):
-            yield from [part] if part else []
-            part = []
-            yield entry
     if part:
         yield part
 
 
 def _burst_of(call: Call) -> tuple[str | None, int | None]:
-    return call.burst, None if call.burst == SETUP else call.round
+    return call.burst, None if call.burst is None else call.round
 
 
 def _has(call: Call, flag: str) -> bool:

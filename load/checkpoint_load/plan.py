@@ -24,6 +24,8 @@ class Plan:
     headers: Mapping[str, str]
     name: str
     version: str
+    description: str
+    """One line on it for people."""
     seconds_max: float
     """Of one answer."""
     storms: tuple[Storm, ...]
@@ -37,14 +39,22 @@ class Plan:
     folder: Path
 
     @classmethod
-    def of(cls, options: Any) -> "Plan":
-        """The plan in Locust's parsed options."""
+    def of(cls, environment: Any) -> "Plan":
+        """The plan in the host and the parsed options of Locust's environment.
+
+        Raises:
+            UrlError: there is no host, or it is no base URL.
+        """
+        options = environment.parsed_options
+        url = str(environment.host or "").rstrip("/")
+        Address.parse(url)
         names = [name for name in options.storms.replace(" ", "").split(",") if name]
         return cls(
-            url=options.host.rstrip("/"),
+            url=url,
             headers=dict(options.storm_headers),
             name=options.target_name,
             version=options.target_version,
+            description=options.target_description,
             seconds_max=float(options.answer_timeout or EXCHANGE_SECONDS_MAX),
             storms=tuple(STORMS[name] for name in names) if names else tuple(STORMS.values()),
             contenders=int(options.contenders),

@@ -11,8 +11,8 @@ import pytest
 from raw_server import Talk, answering, http, request_of, talking
 
 from checkpoint_conformance.client import Address, HttpAnswer, Lost, LostReason
+from checkpoint_conformance.history import DROPPED
 from checkpoint_load.burst import (
-    DROPPED,
     INTERRUPTED,
     Contender,
     Endpoint,

@@ -1,0 +1,343 @@
+"""Storms as people run them: the command, Locust in its own process, a verdict."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import trustme
+from real_server import SECONDS_MAX, Server, serving, wait_until
+from storm_targets import one_connection_at_a_time, two_steps
+from wrong import Forward, Message, tampering
+
+from checkpoint_conformance.client import Address, HttpAnswer
+from checkpoint_conformance.history import DROPPED, Call, read_folder
+from checkpoint_load.limits import NAMES
+from checkpoint_load.storms import STORMS
+from checkpoint_model import Action
+
+SCHEMA = Path(__file__).parents[1] / "checkpoint_load/storm.schema.json"
+COMMAND = (sys.executable, "-c", "from checkpoint_conformance.cli import main; main()", "storm")
+RUN_SECONDS_MAX = 120.0
+
+
+@pytest.fixture(scope="module")
+def server(valkey_url: str) -> Iterator[Server]:
+    """The reference server, with two processes."""
+    with serving("--workers", "2", "--log-level", "warning", store_url=valkey_url) as running:
+        yield running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stormed:
+    """A run of the command, and what it left."""
+
+    status: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """``storm.json``, which matches its schema."""
+        report: dict[str, Any] = json.loads((self.folder / "storm.json").read_text())
+        schema = json.loads(SCHEMA.read_text())
+        jsonschema_rs.Draft202012Validator(schema).validate(report)
+        return report
+
+    def calls(self) -> Iterator[Call]:
+        """Everything in its histories."""
+        for file in read_folder(self.folder):
+            yield from (entry for entry in file if isinstance(entry, Call))
+
+
+def storm(folder: Path, *arguments: str, url: str, env: dict[str, str] | None = None) -> Stormed:
+    """Run the command to its end."""
+    command = [*COMMAND, *arguments, "--url", url, "--report", str(folder)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+        env={**os.environ, "COLUMNS": "120", **(env or {})},
+    )
+    return Stormed(status=done.returncode, out=done.stdout, err=done.stderr, folder=folder)
+
+
+SMALL = ("--contenders", "20", "--rounds", "2")
+
+
+def test_each_storm_passes_on_the_reference_server(server: Server, tmp_path: Path) -> None:
+    """Each of them plays its rounds with all contenders, and one order explains the answers."""
+    run = storm(tmp_path, *SMALL, "--seed", "7", url=server.url)
+    assert run.status == 0, run.out + run.err
+    report = run.report
+    assert report["verdict"] == "pass"
+    assert [one["name"] for one in report["storms"]] == list(NAMES) == list(STORMS)
+    for one in report["storms"]:
+        assert (one["rounds"], one["verdict"], one["not_connected"]) == (2, "pass", 0), one
+        assert one["in_flight"]["median"] >= 10
+        if one["winners"] is not None:
+            assert one["winners"]["rounds_by_number"] == {"1": 2}
+    told = {one["name"]: one["outcomes"] for one in report["storms"]}
+    assert told["claim"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 2}
+    # One claim of two was left to lapse, the other was abandoned.
+    assert told["recovery"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 4, "abandoned": 1}
+    assert told["retry"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 4, "transitioned": 2}
+    assert told["replay"] == {"observation_replayed": 38, "acquired": 2, "transitioned": 2}
+    assert told["conflict"] == {"OBSERVATION_CONFLICT": 38, "acquired": 2, "transitioned": 2}
+    for name in ("locust.html", "locust.json", "judgement.json"):
+        assert (tmp_path / name).stat().st_size > 0
+    counted = {entry["name"]: entry for entry in _locust_statistics(tmp_path, "claim")}
+    assert counted["claim"]["num_requests"] == 40  # one event for each contender
+    assert "PASS: " in run.out
+    assert str(tmp_path) in run.out
+
+
+def _locust_statistics(folder: Path, storm_name: str) -> list[dict[str, Any]]:
+    entries = json.loads((folder / "locust.json").read_text())
+    return [entry for entry in entries if entry["method"] == storm_name]
+
+
+def test_what_a_take_over_says_is_in_the_history(server: Server, tmp_path: Path) -> None:
+    """Generation 2, uncertain, and claimed anew by one alone; every call was made once."""
+    run = storm(tmp_path, "recovery", *SMALL, url=server.url)
+    assert run.status == 0, run.out + run.err
+    winners = []
+    for call in run.calls():
+        assert call.attempts == 1
+        assert call.sent_ns is not None
+        assert call.called_ns <= call.sent_ns
+        members = getattr(call.answer, "members", None) or {}
+        if members.get("recovered"):
+            winners.append((members["generation"], members["stage"]))
+    assert winners == [(2, "uncertain")] * 2
+
+
+def test_dropped_answers_are_open_to_the_end_and_their_clients_gone(
+    server: Server, tmp_path: Path
+) -> None:
+    """As many as were asked for; who lost one goes on under another name."""
+    run = storm(tmp_path, "mixed", "--lose", "20", *SMALL, "--seed", "3", url=server.url)
+    assert run.status == 0, run.out + run.err
+    (told,) = run.report["storms"]
+    assert 20 <= told["dropped"] <= 60  # of 200
+    assert told["lost"] == 0
+    lost_by: set[str] = set()
+    for call in run.calls():
+        assert call.client not in lost_by, "who lost an answer calls no more"
+        if call.returned_ns is None:
+            lost_by.add(call.client)
+            assert getattr(call.answer, "reason", "") == DROPPED
+    assert len(lost_by) == told["dropped"]
+
+
+def test_a_seed_repeats_the_choices(server: Server, tmp_path: Path) -> None:
+    """What each contender asks first, and whose answers are dropped."""
+
+    def choices(folder: Path, seed: str) -> list[tuple[str, str, bool]]:
+        run = storm(folder, "mixed", "--contenders", "20", "--rounds", "1", "--seed", seed,
+                    "--lose", "20", url=server.url)  # fmt: skip
+        assert run.status == 0, run.out + run.err
+        return [
+            (call.client, str(call.request["action"]), call.returned_ns is None)
+            for call in run.calls()
+            if call.burst == "storm-0"
+        ]
+
+    first = choices(tmp_path / "a", "5")
+    assert first == choices(tmp_path / "b", "5")
+    assert first != choices(tmp_path / "c", "6")
+
+
+@pytest.mark.parametrize(
+    ("name", "actions", "rule"),
+    [
+        ("claim", [Action.CLAIM], "WC-CONC-2"),
+        ("replay", [Action.TRANSITION], "WC-CONC-3"),
+        ("conflict", [Action.TRANSITION], "WC-CONC-3"),
+    ],
+)
+def test_check_and_write_in_two_steps_is_caught(
+    name: str, actions: Sequence[Action], rule: str, tmp_path: Path
+) -> None:
+    """No order explains that two won; the rule is named, and what would have been right."""
+    with two_steps(*actions) as url:
+        run = storm(tmp_path, name, "--contenders", "20", "--rounds", "3", url=url)
+    assert run.status == 1, run.out + run.err
+    report = run.report
+    assert report["verdict"] == "fail"
+    (told,) = report["storms"]
+    assert told["verdict"] == "fail"
+    assert rule == told["failures"][0]["rules"][0]
+    assert "WC-CONC-1" in told["failures"][0]["rules"]
+    assert f"{name}: {rule} is broken" in run.out
+
+
+def test_a_target_that_serves_one_connection_at_a_time_is_not_stormed(tmp_path: Path) -> None:
+    """It may be right; nothing can be said of it."""
+    with one_connection_at_a_time() as url:
+        run = storm(
+            tmp_path, "claim", "--contenders", "20", "--rounds", "1", "--timeout", "1", url=url
+        )
+    assert run.status == 3, run.out + run.err
+    (told,) = run.report["storms"]
+    assert told["verdict"] == "incomplete"
+    assert told["in_flight"]["median"] < 10
+    assert any("too little contention" in why for why in told["incomplete_because"])
+    assert "too little contention" in run.out
+
+
+def test_tls_and_headers(server: Server, tmp_path: Path) -> None:
+    """A storm over TLS is a storm, and the headers that were given go with every request."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(trusted)
+    seen: list[str | None] = []
+
+    def watch(message: Message, forward: Forward) -> HttpAnswer:
+        seen.append(message.headers.get("x-tenant"))
+        return forward(message)
+
+    with tampering(Address.parse(server.url), watch, tls=context) as front:
+        run = storm(
+            tmp_path / "report",
+            "claim",
+            *SMALL,
+            "--header",
+            "X-Tenant: seven",
+            url=front.url,
+            env={"SSL_CERT_FILE": str(trusted)},
+        )
+    assert run.status == 0, run.out + run.err
+    assert run.report["storms"][0]["winners"]["rounds_by_number"] == {"1": 2}
+    assert seen[1:] == ["seven"] * 40, "the first is the look before the storm"
+    for path in (tmp_path / "report").iterdir():
+        assert "seven" not in path.read_text(encoding="utf-8"), f"a header's value is in {path}"
+
+
+def test_ctrl_c_ends_it_at_once_with_what_there_is(server: Server, tmp_path: Path) -> None:
+    """Incomplete, and every call that was made is in the history."""
+    process = subprocess.Popen(
+        [*COMMAND, "claim", "--rounds", "100000", "--url", server.url, "--report", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    history = tmp_path / "claim.jsonl"
+    try:
+        wait_until(
+            lambda: (history.exists() and history.stat().st_size > 200_000) or process.poll(),
+            "some rounds were played",
+            RUN_SECONDS_MAX,
+        )
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 3, out
+    run = Stormed(status=3, out=out, err="", folder=tmp_path)
+    report = run.report
+    assert report["verdict"] == "incomplete"
+    assert any("stopped before the end" in why for why in report["incomplete_because"])
+    calls = list(run.calls())
+    assert len(calls) == report["storms"][0]["requests"] > 0
+    assert "INCOMPLETE" in out
+
+
+def test_processes_storm_side_by_side_and_their_histories_are_judged_together(
+    server: Server, tmp_path: Path
+) -> None:
+    """Each has its workflows and its file; clients' names never meet."""
+    run = storm(tmp_path, "claim", *SMALL, "--processes", "2", *_port(), url=server.url)
+    assert run.status == 0, run.out + run.err
+    report = run.report
+    assert len(report["histories"]) == 2
+    (told,) = report["storms"]
+    assert (told["rounds"], told["rounds_asked"], told["requests"]) == (4, 4, 80)
+    assert told["winners"]["rounds_by_number"] == {"1": 4}
+    assert len({call.client for call in run.calls()}) == 40
+
+
+def test_the_master_gathers_the_histories_of_workers_elsewhere(
+    server: Server, tmp_path: Path
+) -> None:
+    """A worker that writes where the master cannot see it sends what it wrote."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    port = _port()
+    arguments = [*COMMAND, "claim", *SMALL, "--url", server.url, "--report", "report"]
+    locustfile = Path(__file__).parents[1] / "checkpoint_load/locustfile.py"
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "locust", "-f", str(locustfile), "--worker", *port],
+        cwd=there,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        done = subprocess.run(
+            [*arguments, "--expect-workers", "1", *port],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_SECONDS_MAX,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        worker.wait(SECONDS_MAX)
+    finally:
+        worker.kill()
+        worker.wait()
+    (written,) = (there / "report").glob("*.jsonl")
+    assert (here / "report" / written.name).read_bytes() == written.read_bytes()
+    run = Stormed(status=0, out=done.stdout, err="", folder=here / "report")
+    assert run.report["storms"][0]["winners"]["rounds_by_number"] == {"1": 2}
+
+
+def _port() -> tuple[str, str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return "--master-port", str(listener.getsockname()[1])
+
+
+def test_an_unreachable_target_is_an_error(tmp_path: Path) -> None:
+    """Told in one line, and in the report."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    run = storm(tmp_path, "claim", url=f"http://127.0.0.1:{port}")
+    assert run.status == 2
+    assert "Is the server running" in run.err
+    assert run.report["verdict"] == "error"
+
+
+def test_more_contenders_than_there_may_be_files_is_an_error(tmp_path: Path) -> None:
+    """Before anything is started."""
+    program = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\n"
+        "from checkpoint_conformance.cli import main\n"
+        "main()"
+    )
+    arguments = ["storm", "claim", "--contenders", "1000", "--report", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+    )
+    assert done.returncode == 2
+    assert "hard limit is 300" in done.stderr
