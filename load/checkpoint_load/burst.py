@@ -106,8 +106,9 @@ class Stop:
     def set(self) -> None:
         """End it; may be called again, also from a signal handler."""
         if not self.is_set:
-            self.is_set = True
+            # In this order: whoever sees the flag may close the pipe at once.
             os.write(self._write, b"!")
+            self.is_set = True
 
     def fileno(self) -> int:
         """Readable once it is set."""

@@ -8,26 +8,22 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import jsonschema_rs
 import pytest
 import trustme
 from real_server import SECONDS_MAX, Server, serving, wait_until
+from storm_runs import COMMAND, RUN_SECONDS_MAX, SMALL, Stormed, played, storm
 from storm_targets import one_connection_at_a_time, two_steps
 from wrong import Forward, Message, tampering
 
-from checkpoint_conformance.client import Address, HttpAnswer
-from checkpoint_conformance.history import DROPPED, Call, read_folder
+from checkpoint_conformance.client import Address, Client, HttpAnswer
+from checkpoint_conformance.history import DROPPED
 from checkpoint_load.limits import NAMES
 from checkpoint_load.storms import STORMS
 from checkpoint_model import Action
-
-SCHEMA = Path(__file__).parents[1] / "checkpoint_load/storm.schema.json"
-COMMAND = (sys.executable, "-c", "from checkpoint_conformance.cli import main; main()", "storm")
-RUN_SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -35,46 +31,6 @@ def server(valkey_url: str) -> Iterator[Server]:
     """The reference server, with two processes."""
     with serving("--workers", "2", "--log-level", "warning", store_url=valkey_url) as running:
         yield running
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stormed:
-    """A run of the command, and what it left."""
-
-    status: int
-    out: str
-    err: str
-    folder: Path
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """``storm.json``, which matches its schema."""
-        report: dict[str, Any] = json.loads((self.folder / "storm.json").read_text())
-        schema = json.loads(SCHEMA.read_text())
-        jsonschema_rs.Draft202012Validator(schema).validate(report)
-        return report
-
-    def calls(self) -> Iterator[Call]:
-        """Everything in its histories."""
-        for file in read_folder(self.folder):
-            yield from (entry for entry in file if isinstance(entry, Call))
-
-
-def storm(folder: Path, *arguments: str, url: str, env: dict[str, str] | None = None) -> Stormed:
-    """Run the command to its end."""
-    command = [*COMMAND, *arguments, "--url", url, "--report", str(folder)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=RUN_SECONDS_MAX,
-        env={**os.environ, "COLUMNS": "120", **(env or {})},
-    )
-    return Stormed(status=done.returncode, out=done.stdout, err=done.stderr, folder=folder)
-
-
-SMALL = ("--contenders", "20", "--rounds", "2")
 
 
 def test_each_storm_passes_on_the_reference_server(server: Server, tmp_path: Path) -> None:
@@ -111,53 +67,53 @@ def _locust_statistics(folder: Path, storm_name: str) -> list[dict[str, Any]]:
 
 def test_what_a_take_over_says_is_in_the_history(server: Server, tmp_path: Path) -> None:
     """Generation 2, uncertain, and claimed anew by one alone; every call was made once."""
-    run = storm(tmp_path, "recovery", *SMALL, url=server.url)
-    assert run.status == 0, run.out + run.err
+    calls = played(server, "recovery", tmp_path)
     winners = []
-    for call in run.calls():
+    for call in calls:
         assert call.attempts == 1
         assert call.sent_ns is not None
         assert call.called_ns <= call.sent_ns
         members = getattr(call.answer, "members", None) or {}
         if members.get("recovered"):
-            winners.append((members["generation"], members["stage"]))
-    assert winners == [(2, "uncertain")] * 2
+            winners.append((call.round, members["generation"], members["stage"]))
+    assert sorted(winners) == [(0, 2, "uncertain"), (1, 2, "uncertain")]
 
 
-def test_dropped_answers_are_open_to_the_end_and_their_clients_gone(
-    server: Server, tmp_path: Path
-) -> None:
-    """As many as were asked for; who lost one goes on under another name."""
-    run = storm(tmp_path, "mixed", "--lose", "20", *SMALL, "--seed", "3", url=server.url)
-    assert run.status == 0, run.out + run.err
-    (told,) = run.report["storms"]
-    assert 20 <= told["dropped"] <= 60  # of 200
-    assert told["lost"] == 0
+def test_who_lost_an_answer_calls_no_more(server: Server, tmp_path: Path) -> None:
+    """Its request is open to the end, so what goes on in its place has another name."""
+    calls = played(server, "mixed", tmp_path, lose_share=0.2)
+    assert len(calls) == 200
     lost_by: set[str] = set()
-    for call in run.calls():
-        assert call.client not in lost_by, "who lost an answer calls no more"
+    for call in calls:
+        assert call.client not in lost_by
         if call.returned_ns is None:
             lost_by.add(call.client)
             assert getattr(call.answer, "reason", "") == DROPPED
-    assert len(lost_by) == told["dropped"]
+    assert 20 <= len(lost_by) <= 60
 
 
 def test_a_seed_repeats_the_choices(server: Server, tmp_path: Path) -> None:
     """What each contender asks first, and whose answers are dropped."""
 
-    def choices(folder: Path, seed: str) -> list[tuple[str, str, bool]]:
-        run = storm(folder, "mixed", "--contenders", "20", "--rounds", "1", "--seed", seed,
-                    "--lose", "20", url=server.url)  # fmt: skip
-        assert run.status == 0, run.out + run.err
+    def choices(name: str, seed: int) -> list[tuple[str, str, bool]]:
+        calls = played(server, "mixed", tmp_path / name, seed=seed, lose_share=0.2)
         return [
             (call.client, str(call.request["action"]), call.returned_ns is None)
-            for call in run.calls()
-            if call.burst == "storm-0"
+            for call in calls[:20]
         ]
 
-    first = choices(tmp_path / "a", "5")
-    assert first == choices(tmp_path / "b", "5")
-    assert first != choices(tmp_path / "c", "6")
+    first = choices("a", 5)
+    assert first == choices("b", 5)
+    assert first != choices("c", 6)
+
+
+def test_the_mixed_storm_with_lost_answers_passes(server: Server, tmp_path: Path) -> None:
+    """Whatever became of the requests whose answers were dropped, one order explains the rest."""
+    run = storm(tmp_path, "mixed", "--lose", "20", *SMALL, "--seed", "3", url=server.url)
+    assert run.status == 0, run.out + run.err
+    (told,) = run.report["storms"]
+    assert 20 <= told["dropped"] <= 60  # of 200
+    assert told["lost"] == 0
 
 
 @pytest.mark.parametrize(
@@ -341,3 +297,65 @@ def test_more_contenders_than_there_may_be_files_is_an_error(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert "hard limit is 300" in done.stderr
+
+
+def test_the_web_page_starts_a_storm_and_its_end_is_judged(server: Server, tmp_path: Path) -> None:
+    """Started by the page's own request; the command ends with the verdict on Ctrl-C."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    arguments = [*COMMAND, "claim", *SMALL, "--web", "--web-port", str(port)]
+    process = subprocess.Popen(
+        [*arguments, "--url", server.url, "--report", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        page = Client(Address.parse(f"http://127.0.0.1:{port}"), seconds_max=SECONDS_MAX)
+        with page:
+            wait_until(
+                lambda: (
+                    isinstance(page.exchange("GET", "/").answer, HttpAnswer)
+                    or process.poll() is not None
+                ),
+                "the page is there",
+                RUN_SECONDS_MAX,
+            )
+            form = urlencode({"user_count": 1, "spawn_rate": 1, "host": server.url}).encode()
+            kind = (("content-type", "application/x-www-form-urlencoded"),)
+            started = page.exchange("POST", "/swarm", form, kind).answer
+            assert isinstance(started, HttpAnswer)
+            assert started.status == 200
+        wait_until((tmp_path / "judgement.json").exists, "it is judged", RUN_SECONDS_MAX)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 0, out
+    run = Stormed(status=0, out=out, err="", folder=tmp_path)
+    assert run.report["verdict"] == "pass"
+    assert run.report["storms"][0]["winners"]["rounds_by_number"] == {"1": 2}
+    assert "PASS: " in out
+
+
+def test_a_locust_file_of_ones_own(server: Server, tmp_path: Path) -> None:
+    """Locust's own command, with the file that the documentation shows: verdict and exit status."""
+    documented = (Path(__file__).parents[2] / "docs/storms.md").read_text(encoding="utf-8")
+    line = "from checkpoint_load.locustfile import StormUser"
+    assert f"{line}\n" in documented
+    (tmp_path / "storms.py").write_text(f"{line}\n")
+    locust = [sys.executable, "-m", "locust", "-f", "storms.py", "--headless", "--users", "1"]
+    done = subprocess.run(
+        [*locust, "--host", server.url, "--storms", "claim,replay", *SMALL, "--report", "report"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+        env={**os.environ, "COLUMNS": "120"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = Stormed(status=0, out=done.stdout, err="", folder=tmp_path / "report")
+    assert [one["verdict"] for one in run.report["storms"]] == ["pass", "pass"]
+    assert "PASS: " in done.stdout
