@@ -79,6 +79,7 @@ def _judged(folder: Path) -> dict[str, dict[str, Any]]:
     """The judgement of each storm, by the judge of all histories; it is written beside them."""
     judgement = judge_folder(folder)
     write_judgement(folder, judgement)
+    # Here is the place to render the page (`report.PAGE`) from what was just written.
     return {storm["storm"]: storm for storm in judgement["storms"]}
 
 

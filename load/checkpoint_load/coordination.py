@@ -14,7 +14,9 @@ the verdict as its exit status.
 
 import json
 import os
+import secrets
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -28,9 +30,10 @@ from gevent.event import Event
 from locust.env import Environment
 from locust.runners import MasterRunner, Runner, WorkerRunner
 
+from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
 from checkpoint_load.burst import Stop
 from checkpoint_load.concluding import conclude
-from checkpoint_load.plan import Plan
+from checkpoint_load.plan import Plan, PlanError
 
 STOP_SECONDS_MAX: Final = 5.0
 """How long users that were told to stop may take to write down what was under way."""
@@ -96,6 +99,13 @@ class Coordinator:
         events.test_start.add_listener(self._on_start)
         events.test_stop.add_listener(self._on_stop)
         events.quitting.add_listener(self._on_quitting)
+        self._choose_seed()
+        if environment.host and not isinstance(runner, WorkerRunner):
+            try:
+                self._plan  # noqa: B018 - to find out now what is wrong with it
+            except PlanError as error:
+                sys.stderr.write(f"{error}\n")
+                raise SystemExit(EXIT_UNREACHABLE) from None
         # Python's own way would interrupt whatever runs at the moment, such as the writing of a
         # history. This one lets that end, and then interrupts Locust.
         gevent.signal_handler(signal.SIGINT, self._on_interrupt)
@@ -104,6 +114,12 @@ class Coordinator:
     def _runner(self) -> Runner:
         assert self._environment.runner is not None
         return self._environment.runner
+
+    def _choose_seed(self) -> None:
+        """One for all, where none was given: workers have the master's options."""
+        options = self._environment.parsed_options
+        if options is not None and options.seed in (None, ""):
+            options.seed = secrets.randbits(32)
 
     @property
     def _plan(self) -> Plan:
@@ -187,6 +203,7 @@ class Coordinator:
     def _on_start(self, **_: Any) -> None:
         if isinstance(self._runner, WorkerRunner):
             return
+        self._choose_seed()
         self._done.clear()
         self._all_done.clear()
         self._expected = max(1, self._runner.target_user_count)
@@ -222,6 +239,8 @@ class Coordinator:
                 gevent.sleep(0.01)
         else:
             self._conclude()
+            if self._environment.process_exit_code is None:  # nothing was ever begun
+                self._environment.process_exit_code = EXIT_CODES[Verdict.INCOMPLETE]
 
     def _conclude(self) -> None:
         if self._concluded:

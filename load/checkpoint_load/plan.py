@@ -1,19 +1,30 @@
 """What a storm is to do, as the command, Locust's options and every worker read it."""
 
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address
+from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, UrlError
 from checkpoint_conformance.run import Target
-from checkpoint_load.limits import DURATION_DEFAULT_SECONDS, ROUNDS_DEFAULT, ROUNDS_MAX
+from checkpoint_load.limits import (
+    CONTENDERS_MAX,
+    CONTENDERS_MIN,
+    DURATION_DEFAULT_SECONDS,
+    DURATION_MAX_SECONDS,
+    LOSE_MAX_PERCENT,
+    ROUNDS_DEFAULT,
+    ROUNDS_MAX,
+)
 from checkpoint_load.storms import STORMS, Storm
 
 HEADERS_VARIABLE: Final = "WORKFLOW_CHECKPOINT_STORM_HEADERS"
 """The target's headers as a JSON object: arguments could be read by others on the machine."""
+
+
+class PlanError(ValueError):
+    """The options are no plan; the message says which and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,12 +54,27 @@ class Plan:
         """The plan in the host and the parsed options of Locust's environment.
 
         Raises:
-            UrlError: there is no host, or it is no base URL.
+            PlanError: an option is not as it should be.
         """
         options = environment.parsed_options
         url = str(environment.host or "").rstrip("/")
-        Address.parse(url)
+        try:
+            Address.parse(url)
+        except UrlError as error:
+            raise PlanError(f"--host: {error}") from None
         names = [name for name in options.storms.replace(" ", "").split(",") if name]
+        unknown = [name for name in names if name not in STORMS]
+        if unknown:
+            there_are = ", ".join(STORMS)
+            raise PlanError(f"--storms: there is no {unknown[0]!r}; there are {there_are}")
+        for name, least, most in (
+            ("contenders", CONTENDERS_MIN, CONTENDERS_MAX),
+            ("rounds", 0, ROUNDS_MAX),
+            ("duration", 0, DURATION_MAX_SECONDS),
+            ("lose", 0, LOSE_MAX_PERCENT),
+        ):
+            if not least <= float(getattr(options, name) or 0) <= most:
+                raise PlanError(f"--{name}: from {least} to {most:g}")
         return cls(
             url=url,
             headers=dict(options.storm_headers),
@@ -60,7 +86,7 @@ class Plan:
             contenders=int(options.contenders),
             rounds=int(options.rounds) if options.rounds else None,
             duration_seconds=float(options.duration) if options.duration else None,
-            seed=int(options.seed) if options.seed is not None else secrets.randbits(32),
+            seed=int(options.seed),
             lose_percent=int(options.lose),
             folder=Path(options.report),
         )

@@ -202,8 +202,9 @@ def _tell_fault(errors: Console, status: int, folder: Path) -> None:
     said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = "\n".join(f"  {plain(line)}" for line in said.splitlines()[-_LOG_LINES_SHOWN:])
     errors.print(
-        f"This is a fault of the harness, not of the target: Locust ended with status {status}. "
-        f"Please report it, with the end of {log}:\n{lines or '  (nothing)'}",
+        f"Locust ended with status {status} and no verdict. The end of {log}:\n"
+        f"{lines or '  (nothing)'}\n"
+        "If that does not tell why, it is a fault of the harness: please report it.",
         markup=False,
         highlight=False,
         soft_wrap=True,

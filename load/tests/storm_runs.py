@@ -69,7 +69,8 @@ def storm(folder: Path, *arguments: str, url: str, env: dict[str, str] | None = 
     return Stormed(status=done.returncode, out=done.stdout, err=done.stderr, folder=folder)
 
 
-SMALL = ("--contenders", "20", "--rounds", "2")
+CONTENDERS = 30
+SMALL = ("--contenders", str(CONTENDERS), "--rounds", "2")
 
 
 def played(
@@ -77,7 +78,7 @@ def played(
     name: str,
     folder: Path,
     *,
-    contenders: int = 20,
+    contenders: int = CONTENDERS,
     rounds: int = 2,
     seed: int = 1,
     lose_share: float = 0,

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 import trustme
 from real_server import SECONDS_MAX, Server, serving, wait_until
-from storm_runs import COMMAND, RUN_SECONDS_MAX, SMALL, Stormed, played, storm
+from storm_runs import COMMAND, CONTENDERS, RUN_SECONDS_MAX, SMALL, Stormed, played, storm
 from storm_targets import one_connection_at_a_time, two_steps
 from wrong import Forward, Message, tampering
 
@@ -46,16 +46,17 @@ def test_each_storm_passes_on_the_reference_server(server: Server, tmp_path: Pat
         if one["winners"] is not None:
             assert one["winners"]["rounds_by_number"] == {"1": 2}
     told = {one["name"]: one["outcomes"] for one in report["storms"]}
-    assert told["claim"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 2}
+    others = 2 * (CONTENDERS - 1)
+    assert told["claim"] == {"CHECKPOINT_NOT_HELD": others, "acquired": 2}
     # One claim of two was left to lapse, the other was abandoned.
-    assert told["recovery"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 4, "abandoned": 1}
-    assert told["retry"] == {"CHECKPOINT_NOT_HELD": 38, "acquired": 4, "transitioned": 2}
-    assert told["replay"] == {"observation_replayed": 38, "acquired": 2, "transitioned": 2}
-    assert told["conflict"] == {"OBSERVATION_CONFLICT": 38, "acquired": 2, "transitioned": 2}
+    assert told["recovery"] == {"CHECKPOINT_NOT_HELD": others, "acquired": 4, "abandoned": 1}
+    assert told["retry"] == {"CHECKPOINT_NOT_HELD": others, "acquired": 4, "transitioned": 2}
+    assert told["replay"] == {"observation_replayed": others, "acquired": 2, "transitioned": 2}
+    assert told["conflict"] == {"OBSERVATION_CONFLICT": others, "acquired": 2, "transitioned": 2}
     for name in ("locust.html", "locust.json", "judgement.json"):
         assert (tmp_path / name).stat().st_size > 0
     counted = {entry["name"]: entry for entry in _locust_statistics(tmp_path, "claim")}
-    assert counted["claim"]["num_requests"] == 40  # one event for each contender
+    assert counted["claim"]["num_requests"] == 2 * CONTENDERS  # one event for each contender
     assert "PASS: " in run.out
     assert str(tmp_path) in run.out
 
@@ -82,14 +83,14 @@ def test_what_a_take_over_says_is_in_the_history(server: Server, tmp_path: Path)
 def test_who_lost_an_answer_calls_no_more(server: Server, tmp_path: Path) -> None:
     """Its request is open to the end, so what goes on in its place has another name."""
     calls = played(server, "mixed", tmp_path, lose_share=0.2)
-    assert len(calls) == 200
+    assert len(calls) == 10 * CONTENDERS
     lost_by: set[str] = set()
     for call in calls:
         assert call.client not in lost_by
         if call.returned_ns is None:
             lost_by.add(call.client)
             assert getattr(call.answer, "reason", "") == DROPPED
-    assert 20 <= len(lost_by) <= 60
+    assert CONTENDERS <= len(lost_by) <= 3 * CONTENDERS
 
 
 def test_a_seed_repeats_the_choices(server: Server, tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_seed_repeats_the_choices(server: Server, tmp_path: Path) -> None:
         calls = played(server, "mixed", tmp_path / name, seed=seed, lose_share=0.2)
         return [
             (call.client, str(call.request["action"]), call.returned_ns is None)
-            for call in calls[:20]
+            for call in calls[:CONTENDERS]
         ]
 
     first = choices("a", 5)
@@ -112,7 +113,7 @@ def test_the_mixed_storm_with_lost_answers_passes(server: Server, tmp_path: Path
     run = storm(tmp_path, "mixed", "--lose", "20", *SMALL, "--seed", "3", url=server.url)
     assert run.status == 0, run.out + run.err
     (told,) = run.report["storms"]
-    assert 20 <= told["dropped"] <= 60  # of 200
+    assert CONTENDERS <= told["dropped"] <= 3 * CONTENDERS  # of ten times as many
     assert told["lost"] == 0
 
 
@@ -179,7 +180,7 @@ def test_tls_and_headers(server: Server, tmp_path: Path) -> None:
         )
     assert run.status == 0, run.out + run.err
     assert run.report["storms"][0]["winners"]["rounds_by_number"] == {"1": 2}
-    assert seen[1:] == ["seven"] * 40, "the first is the look before the storm"
+    assert seen[1:] == ["seven"] * 2 * CONTENDERS, "the first is the look before the storm"
     for path in (tmp_path / "report").iterdir():
         assert "seven" not in path.read_text(encoding="utf-8"), f"a header's value is in {path}"
 
@@ -223,9 +224,9 @@ def test_processes_storm_side_by_side_and_their_histories_are_judged_together(
     report = run.report
     assert len(report["histories"]) == 2
     (told,) = report["storms"]
-    assert (told["rounds"], told["rounds_asked"], told["requests"]) == (4, 4, 80)
+    assert (told["rounds"], told["rounds_asked"], told["requests"]) == (4, 4, 4 * CONTENDERS)
     assert told["winners"]["rounds_by_number"] == {"1": 4}
-    assert len({call.client for call in run.calls()}) == 40
+    assert len({call.client for call in run.calls()}) == 2 * CONTENDERS
 
 
 def test_the_master_gathers_the_histories_of_workers_elsewhere(
@@ -359,3 +360,19 @@ def test_a_locust_file_of_ones_own(server: Server, tmp_path: Path) -> None:
     run = Stormed(status=0, out=done.stdout, err="", folder=tmp_path / "report")
     assert [one["verdict"] for one in run.report["storms"]] == ["pass", "pass"]
     assert "PASS: " in done.stdout
+
+
+def test_a_locust_file_with_options_that_are_none(tmp_path: Path) -> None:
+    """Told before anything is started."""
+    (tmp_path / "storms.py").write_text("from checkpoint_load.locustfile import StormUser\n")
+    locust = [sys.executable, "-m", "locust", "-f", "storms.py", "--headless", "--users", "1"]
+    done = subprocess.run(
+        [*locust, "--host", "http://127.0.0.1:9", "--storms", "claims"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+    )
+    assert done.returncode == 2
+    assert "--storms: there is no 'claims'; there are claim, recovery" in done.stderr
