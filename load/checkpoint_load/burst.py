@@ -323,9 +323,14 @@ class Contender:
     def landed(self) -> Landed:
         """What came of the request, understood now."""
         if self.called_ns is None:
-            assert self._answer is not None
             self.close()  # there may be half a request on its way
-            return Landed(called_ns=None, sent_ns=None, returned_ns=None, answer=self._answer)
+            why = self._answer if isinstance(self._answer, Lost) else None
+            return Landed(
+                called_ns=None,
+                sent_ns=None,
+                returned_ns=None,
+                answer=why or Lost(reason=INTERRUPTED, detail=""),
+            )
         if self._answer is None:
             self._answer = self._reader.feed(bytes(self._data)) or Lost(
                 reason=LostReason.NOT_HTTP, detail="its length is not what it says"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from checkpoint_conformance.history import SUFFIX, read_folder
-from checkpoint_conformance.judging import judge_folder, write_judgement
+from checkpoint_conformance.judging import Tell, judge_folder, write_judgement
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_HARNESS_FAULT, Verdict
 from checkpoint_load import report
 from checkpoint_load.figures import Figures
@@ -17,7 +17,12 @@ from checkpoint_load.terminal import show
 
 
 def conclude(
-    plan: Plan, *, users: int, interrupted: str, faults: Sequence[str], quiet: bool
+    plan: Plan,
+    *,
+    users: int,
+    interrupted: str,
+    faults: Sequence[str],
+    tell: Tell | None,
 ) -> int:
     """Judge what a run left in its folder, and write the report; the exit status (D5).
 
@@ -26,22 +31,25 @@ def conclude(
         users: how many did it, each with histories of its own.
         interrupted: why it ended early; empty where it did not.
         faults: what went wrong in the harness itself.
-        quiet: whether another process shows the result.
+        tell: is told how far the judge is, by a process that another one shows; that one will
+            show the result too. The result is printed here if None.
     """
     try:
-        document = _document(plan, users, interrupted, faults)
+        document = _document(plan, users, interrupted, faults, tell)
         status = EXIT_CODES.get(Verdict(document["verdict"]), EXIT_HARNESS_FAULT)
     except Exception:  # whatever it is, there is no verdict
         details = traceback.format_exc()
         document = report.error_document("a fault of the harness", seed=plan.seed, details=details)
         status = EXIT_HARNESS_FAULT
     report.write(plan.folder, document)
-    if not quiet:
+    if tell is None:
         show(Console(), document, plan.folder)
     return status
 
 
-def _document(plan: Plan, users: int, interrupted: str, faults: Sequence[str]) -> dict[str, Any]:
+def _document(
+    plan: Plan, users: int, interrupted: str, faults: Sequence[str], tell: Tell | None
+) -> dict[str, Any]:
     files = read_folder(plan.folder) if list(plan.folder.glob(f"*{SUFFIX}")) else []
     storms = {
         storm.name: Figures(
@@ -54,7 +62,7 @@ def _document(plan: Plan, users: int, interrupted: str, faults: Sequence[str]) -
     for file in files:
         storms[file.header.storm].read(file)
     # One that was stopped ends at once; `recheck` judges what there is of it.
-    judged = {} if interrupted or faults or not files else _judged(plan.folder)
+    judged = {} if interrupted or faults or not files else _judged(plan.folder, tell)
     told = [_storm(figures, judged.get(name)) for name, figures in storms.items()]
     incomplete = [f"{one['name']}: {why}" for one in told for why in one["incomplete_because"]]
     if interrupted:
@@ -75,9 +83,9 @@ def _document(plan: Plan, users: int, interrupted: str, faults: Sequence[str]) -
     }
 
 
-def _judged(folder: Path) -> dict[str, dict[str, Any]]:
+def _judged(folder: Path, tell: Tell | None) -> dict[str, dict[str, Any]]:
     """The judgement of each storm, by the judge of all histories; it is written beside them."""
-    judgement = judge_folder(folder)
+    judgement = judge_folder(folder, tell=tell)
     write_judgement(folder, judgement)
     # Here is the place to render the page (`report.PAGE`) from what was just written.
     return {storm["storm"]: storm for storm in judgement["storms"]}

@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -71,8 +71,18 @@ class Part:
         now = time.monotonic()
         if self.tells and now - self.told_at > _PROGRESS_SECONDS:
             self.told_at = now
-            line = json.dumps({"storm": storm, "round": round_number})
-            os.write(1, line.encode() + b"\n")  # one write, so that processes do not mix lines
+            _tell({"storm": storm, "round": round_number})
+
+
+def _tell(members: Mapping[str, Any]) -> None:
+    """A line for the process that shows how far this one is."""
+    with suppress(BrokenPipeError):
+        os.write(1, json.dumps(members).encode() + b"\n")  # at once: processes mix no lines
+
+
+def _tell_judging(what: str, done: int, of: int) -> None:
+    del what
+    _tell({"judging": done, "of": of})
 
 
 class Coordinator:
@@ -262,5 +272,5 @@ class Coordinator:
             users=self._expected,
             interrupted=interrupted,
             faults=[told["fault"] for told in self._done.values() if told["fault"]],
-            quiet=bool(options is not None and options.storm_progress),
+            tell=_tell_judging if options is not None and options.storm_progress else None,
         )

@@ -43,6 +43,7 @@ from checkpoint_load.terminal import show
 END_SECONDS_MAX: Final = 20.0
 """How long Locust may take to end once it was interrupted."""
 _LOG_LINES_SHOWN: Final = 20
+_JUDGING: Final = "Judging by the model"
 _UNREACHABLE: Final = (LaunchError, TargetError, UnreachableError, OpenFilesError, FolderError)
 
 
@@ -150,13 +151,17 @@ def _follow(process: "subprocess.Popen[bytes]", progress: LiveProgress, rounds: 
     for line in process.stdout:
         try:
             told = json.loads(line)
-            name, done = STORMS[told["storm"]], int(told["round"]) + 1
+            if "judging" in told:
+                title, done, of = _JUDGING, int(told["judging"]), int(told["of"])
+            else:
+                title = STORMS[told["storm"]].title
+                done, of = int(told["round"]) + 1, rounds or ROUNDS_DEFAULT
         except (ValueError, KeyError, TypeError):
             continue  # whatever a library prints
-        if name.name != current:
-            current = name.name
-            progress.check(name.title)
-        progress.advance(done, rounds or ROUNDS_DEFAULT)
+        if title != current:
+            current = title
+            progress.check(title)
+        progress.advance(done, max(done, of, 1))
 
 
 def _interrupt(process: "subprocess.Popen[bytes]") -> int:

@@ -4,6 +4,7 @@ import itertools
 import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -34,7 +35,6 @@ def landing(
     *,
     seconds_max: float = SECONDS_MAX,
     dropped: Sequence[int] = (),
-    stop: Stop | None = None,
     times: int = 1,
     after_each: Callable[[], object] = lambda: None,
     headers: dict[str, str] | None = None,
@@ -43,7 +43,7 @@ def landing(
     address = Address.parse(url)
     contenders = [Contender(address, Endpoint(address), headers) for _ in range(count)]
     landed: list[Landed] = []
-    with closing(stop or Stop()) as stop:
+    with closing(Stop()) as stop:
         for _ in range(times):
             bodies = [b'{"n":%d}' % n for n in range(count)]
             landed = burst(contenders, bodies, seconds_max=seconds_max, stop=stop, dropped=dropped)
@@ -199,28 +199,87 @@ def test_a_dropped_answer_is_never_read_and_its_request_is_whole() -> None:
 
 def test_a_stop_ends_a_burst_and_what_was_answered_is_kept() -> None:
     """What was sent and not answered is lost, not forgotten."""
-    stop = Stop()
+    stop, others = Stop(), threading.Semaphore(0)
 
     def talk(connection: socket.socket) -> None:
         if b'{"n":0}' in request_of(connection):
+            assert others.acquire(timeout=SECONDS_MAX)
+            assert others.acquire(timeout=SECONDS_MAX)
             connection.sendall(OK)
-            while (part := connection.recv(1)) != b"":  # until its answer was read
-                del part
+            connection.recv(1)  # until its answer was read, and the burst is over
         else:
+            others.release()
             connection.recv(1)
 
-    def stop_later(url: str) -> list[Landed]:
-        timer = threading.Timer(0, stop.set)
-        timer.start()
-        return landing(url, 3, stop=stop)
+    def stop_once_answered() -> None:
+        # The only answer comes when all requests have; what waits then waits for nothing.
+        assert answered.wait(SECONDS_MAX)
+        stop.set()
+
+    answered = threading.Event()
+    with talking(talk) as url:
+        address = Address.parse(url)
+        contenders = [Contender(address, Endpoint(address)) for _ in range(3)]
+        read = contenders[0].read
+
+        def read_and_tell() -> bool:
+            done = read()
+            if done:
+                answered.set()
+            return done
+
+        contenders[0].read = read_and_tell  # type: ignore[method-assign]
+        waiting = threading.Thread(target=stop_once_answered)
+        waiting.start()
+        bodies = [b'{"n":%d}' % n for n in range(3)]
+        kept, *lost = burst(contenders, bodies, seconds_max=SECONDS_MAX, stop=stop)
+        waiting.join()
+        for contender in contenders:
+            contender.close()
+        stop.close()
+    assert isinstance(kept.answer, HttpAnswer)
+    for one in lost:
+        assert isinstance(one.answer, Lost)
+        assert (one.answer.reason, one.returned_ns) == (INTERRUPTED, None)
+        assert one.called_ns is not None
+        assert one.gave_up_ns is not None
+
+
+def test_a_stop_before_the_release_releases_nothing() -> None:
+    """Whoever was to drop its answer has sent nothing either."""
+    stop, begun = Stop(), threading.Semaphore(0)
+    whole: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        data = b""
+        while b'{"n":' not in data:
+            data += connection.recv(65536)
+        begun.release()
+        while part := connection.recv(65536):
+            whole.append(part)
+
+    def stop_once_begun() -> None:
+        assert begun.acquire(timeout=SECONDS_MAX)
+        assert begun.acquire(timeout=SECONDS_MAX)
+        stop.set()
 
     with talking(talk) as url:
-        landed = stop_later(url)
-    assert {type(one.answer) for one in landed[1:]} == {Lost}
-    for one in landed:
-        if isinstance(one.answer, Lost):
-            assert one.answer.reason in (INTERRUPTED, LostReason.REFUSED)
-            assert one.returned_ns is None
+        address = Address.parse(url)
+        contenders = [Contender(address, Endpoint(address)) for _ in range(2)]
+        waiting = threading.Thread(target=stop_once_begun)
+        waiting.start()
+        landed = burst(
+            contenders,
+            [b'{"n":0}', b'{"n":1}'],
+            seconds_max=SECONDS_MAX,
+            stop=stop,
+            dropped=[1],
+            release_at_ns=time.monotonic_ns() + 60_000_000_000,
+        )
+        waiting.join()
+        stop.close()
+    assert [(one.called_ns, one.returned_ns) for one in landed] == [(None, None)] * 2
+    assert whole == []
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_anew() -> None:

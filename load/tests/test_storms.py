@@ -57,6 +57,7 @@ def test_each_storm_passes_on_the_reference_server(server: Server, tmp_path: Pat
         assert (tmp_path / name).stat().st_size > 0
     counted = {entry["name"]: entry for entry in _locust_statistics(tmp_path, "claim")}
     assert counted["claim"]["num_requests"] == 2 * CONTENDERS  # one event for each contender
+    assert "Judging by the model" in run.out
     assert "PASS: " in run.out
     assert str(tmp_path) in run.out
 
