@@ -121,7 +121,9 @@ class Figures:
         else:
             outcome, decided = f"HTTP {answer.status}", False
         self.outcomes[outcome] += 1
-        if not decided:
+        # What does not tell whether it was applied is no refusal; the judge counts it as lost.
+        untold = outcome == ErrorCode.DEPENDENCY_UNAVAILABLE or outcome.startswith("HTTP 5")
+        if not decided and not untold:
             self.refused[outcome] += 1
 
     @property
