@@ -126,7 +126,8 @@ def _worst(verdicts: Iterable[str]) -> Verdict:
 def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: str) -> str:
     requests = sum(storm["requests"] + storm["setup_requests"] for storm in storms)
     rounds = sum(storm["rounds"] for storm in storms)
-    did = f"{rounds:,} rounds of {len(storms)} storms, {requests:,} requests"
+    kinds = "one storm" if len(storms) == 1 else f"{len(storms)} storms"
+    did = f"{rounds:,} rounds of {kinds}, {requests:,} requests"
     match verdict:
         case Verdict.PASS:
             return f"PASS: one order explains every answer; {did}"
