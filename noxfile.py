@@ -5,6 +5,7 @@ nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
+nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
 """
@@ -84,6 +85,14 @@ def proofs(session: nox.Session) -> None:
     """Print what z3 proves of the machine, and how it refutes each seeded fault."""
     session.install("-e", ".", "z3-solver")
     session.run("python", "model/proofs/induction.py")
+
+
+@nox.session(default=False)
+def bench_judging(session: nox.Session) -> None:
+    """Measure 10^3 to 10^6 operations, into docs/linearizability.md (some ten minutes)."""
+    session.install("-e", ".")
+    session.env["PYTHONPATH"] = "model/tests"
+    session.run("python", "conformance/benchmarks/judging.py", *session.posargs)
 
 
 @nox.session(default=False)
