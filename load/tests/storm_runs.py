@@ -55,9 +55,12 @@ class Stormed:
             yield from (entry for entry in file if isinstance(entry, Call))
 
 
-def storm(folder: Path, *arguments: str, url: str, env: dict[str, str] | None = None) -> Stormed:
+def storm(
+    folder: Path, *arguments: str, url: str | None = None, env: dict[str, str] | None = None
+) -> Stormed:
     """Run the command to its end."""
-    command = [*COMMAND, *arguments, "--url", url, "--report", str(folder)]
+    where = [] if url is None else ["--url", url]
+    command = [*COMMAND, *arguments, *where, "--report", str(folder)]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -19,7 +19,7 @@ from storm_runs import COMMAND, CONTENDERS, RUN_SECONDS_MAX, SMALL, Stormed, pla
 from storm_targets import one_connection_at_a_time, two_steps
 from wrong import Forward, Message, tampering
 
-from checkpoint_conformance.client import Address, Client, HttpAnswer
+from checkpoint_conformance.client import Address, Client, HttpAnswer, Lost
 from checkpoint_conformance.history import DROPPED
 from checkpoint_load.limits import NAMES
 from checkpoint_load.storms import STORMS
@@ -269,6 +269,30 @@ def test_the_master_gathers_the_histories_of_workers_elsewhere(
 def _port() -> tuple[str, str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return "--master-port", str(listener.getsockname()[1])
+
+
+def test_a_target_that_is_started_for_the_storm(tmp_path: Path) -> None:
+    """By the command of its `target.yaml`; it is stopped at the end."""
+    program = [sys.executable, "-m", "checkpoint_reference_server", "--dev-key", "--port"]
+    target = tmp_path / "target.yaml"
+    target.write_text(
+        "url: http://127.0.0.1:${port}\n"
+        "name: mine\n"
+        f"start: {{command: {json.dumps([*program, '${port}'])}}}\n"
+    )
+    run = storm(tmp_path / "report", "claim", *SMALL, "--target", str(target))
+    assert run.status == 0, run.out + run.err
+    asked = run.report["target"]
+    assert asked["name"] == "mine"
+    with Client(Address.parse(asked["url"]), seconds_max=SECONDS_MAX) as client:
+        assert isinstance(client.exchange("GET", "/healthz").answer, Lost)
+
+
+def test_the_reference_server_with_several_processes(tmp_path: Path) -> None:
+    """Started where no target is given, as `check` does."""
+    run = storm(tmp_path, "claim", *SMALL, "--server-workers", "2")
+    assert run.status == 0, run.out + run.err
+    assert "the reference server, on Valkey" in run.report["target"]["description"]
 
 
 def test_an_unreachable_target_is_an_error(tmp_path: Path) -> None:
