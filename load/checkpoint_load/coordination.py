@@ -31,6 +31,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
+from checkpoint_load import report
 from checkpoint_load.burst import Stop
 from checkpoint_load.concluding import conclude
 from checkpoint_load.plan import Plan, PlanError
@@ -98,6 +99,7 @@ class Coordinator:
         self._expected = 0
         self._workers = 0
         self._concluded = True
+        self._started = False
         runner = self._runner
         if isinstance(runner, WorkerRunner):
             runner.register_message("storm_send", self._send_files)
@@ -214,6 +216,11 @@ class Coordinator:
         if isinstance(self._runner, WorkerRunner):
             return
         self._choose_seed()
+        options = self._environment.parsed_options
+        if not self._started and not (options is not None and options.storm_progress):
+            # Under Locust's own command; ours has done so already.
+            report.begin(self._plan.folder, seed=self._plan.seed)
+        self._started = True
         self._done.clear()
         self._all_done.clear()
         self._expected = max(1, self._runner.target_user_count)

@@ -86,6 +86,7 @@ class _Campaign:
                     return
                 self._storm = storm.name
                 path = plan.folder / part.file_name(storm.name)
+                path.unlink(missing_ok=True)  # of an earlier run, on a machine of workers
                 header = begin_header(storm.name, plan.asked, plan.parameters)
                 with HistoryWriter(path, header) as writer:
                     part.files.append(path.name)

@@ -20,7 +20,7 @@ from storm_targets import one_connection_at_a_time, two_steps
 from wrong import Forward, Message, tampering
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer, Lost
-from checkpoint_conformance.history import DROPPED
+from checkpoint_conformance.history import DROPPED, HistoryWriter, begin_header
 from checkpoint_load.limits import NAMES
 from checkpoint_load.storms import STORMS
 from checkpoint_model import Action
@@ -371,6 +371,8 @@ def test_a_locust_file_of_ones_own(server: Server, tmp_path: Path) -> None:
     line = "from checkpoint_load.locustfile import StormUser"
     assert f"{line}\n" in documented
     (tmp_path / "storms.py").write_text(f"{line}\n")
+    earlier = begin_header("claim", {"url": "http://127.0.0.1:9"})
+    HistoryWriter(tmp_path / "report/claim.jsonl", earlier).close()
     locust = [sys.executable, "-m", "locust", "-f", "storms.py", "--headless", "--users", "1"]
     done = subprocess.run(
         [*locust, "--host", server.url, "--storms", "claim,replay", *SMALL, "--report", "report"],
