@@ -4,6 +4,7 @@ nox                  all of the default sessions: what CI runs
 nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
+nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
@@ -62,6 +63,13 @@ def explore(session: nox.Session) -> None:
     session.run("pytest", "-n", "auto", "-m", "large", *paths, *session.posargs)
 
 
+@nox.session(default=False)
+def storms(session: nox.Session) -> None:
+    """Storm the reference server, or whatever the arguments after ``--`` say."""
+    session.install("-e", ".[server,embedded,load]")
+    session.run("workflow-checkpoint", "storm", *session.posargs)
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build the wheel, look inside, and import the harness from it with no extras installed."""
@@ -76,7 +84,8 @@ def wheel(session: nox.Session) -> None:
     session.install("--force-reinstall", str(built))
     session.chdir(session.create_tmp())
     session.run("workflow-checkpoint", "--version")
-    session.run("workflow-checkpoint", "check", "--help", silent=True)
+    for command in ("check", "storm"):
+        session.run("workflow-checkpoint", command, "--help", silent=True)
     session.run("python", "-c", "import checkpoint_conformance.testing")
 
 

@@ -97,7 +97,8 @@ def _storm(figures: Figures, judged: Mapping[str, Any] | None) -> dict[str, Any]
         incomplete.append("its answers were not judged")
         verdict = Verdict.INCOMPLETE
     else:
-        incomplete += judged["incomplete_because"]
+        said = {_kind(why) for why in incomplete}
+        incomplete += [why for why in judged["incomplete_because"] if _kind(why) not in said]
         verdict = Verdict(judged["verdict"])
         if incomplete and verdict is Verdict.PASS:
             verdict = Verdict.INCOMPLETE
@@ -107,6 +108,11 @@ def _storm(figures: Figures, judged: Mapping[str, Any] | None) -> dict[str, Any]
         "incomplete_because": incomplete,
         "failures": [] if judged is None else [_failure(one) for one in judged["failures"]],
     }
+
+
+def _kind(why: str) -> str:
+    """A reason without its figures: the judge has its own for too little contention."""
+    return why.partition(":")[0]
 
 
 def _failure(judged: Mapping[str, Any]) -> dict[str, Any]:
