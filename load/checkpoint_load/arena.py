@@ -107,6 +107,8 @@ class Arena:
             Contender(target.address, endpoint, target.headers) for _ in range(contenders)
         ]
         self.stop = stop
+        self.burst_ns = 0
+        """How long the last burst of all took, from its first last byte to its last answer."""
         self.lose_share = lose_share
         self._seconds_max = target.seconds_max
         self._seed = f"{seed}{prefix}"
@@ -170,6 +172,10 @@ class Arena:
                 shuffle=shuffle,
             )
         )
+        returned = [one.returned_ns for one in landed if one.returned_ns is not None]
+        if len(asks) == self.size and returned:
+            called = [one.called_ns for one in landed if one.called_ns is not None]
+            self.burst_ns = max(returned) - min(called)
         told = [
             self._written(index, ask, request, one, round_number, name)
             for index, (ask, request, one) in enumerate(zip(asks, requests, landed, strict=True))

@@ -51,7 +51,7 @@ LAPSE_MARGIN_NS: Final = 20_000_000
 HAND_OVER_GAP_NS: Final = 150_000_000
 """Between the deadlines of rounds that were prepared together: each takes about a tenth of it."""
 HAND_OVER_EARLY_NS: Final = 4_000_000
-"""A hand-over is released at up to so much before the deadline, so that some arrive before it."""
+"""A hand-over is released up to so much before the deadline, where a burst takes no longer."""
 CONTENDERS_PER_WORKFLOW: Final = 10
 """In the mixed storm."""
 MIXED_STEPS: Final = 5
@@ -274,7 +274,9 @@ def _hand_over_player(arena: Arena) -> Player:
         at_deadline = {n: _claim(ttl=LAPSE_SECONDS) for n in numbers if n % 2 == 0}
         before = {n: _claim() for n in numbers if n % 2}
         for scene in _claimed(arena, at_deadline, gap_ns=HAND_OVER_GAP_NS):
-            early_ns = arena.random(scene.number, "early").randrange(HAND_OVER_EARLY_NS)
+            # So early that the deadline falls somewhere into the burst, as long as that takes.
+            longest_ns = max(HAND_OVER_EARLY_NS, arena.burst_ns)
+            early_ns = int(arena.random(scene.number, "early").random() * longest_ns)
             requests = _handing_over(arena, scene)
             _storm(arena, scene, requests, release_at_ns=scene.lapses_at_ns - early_ns)
         for scene in _claimed(arena, before):
@@ -292,7 +294,10 @@ def _handing_over(arena: Arena, scene: _Scene) -> list[Request]:
             case 0:
                 requests.append(_as_another(scene.claim))
             case 1:
-                requests.append(_settle(scene.claim, *random.choice(_MOVES_FROM_CLAIMED)))
+                # Half of them leave the claim as it is, so that others still meet its deadline.
+                uncertain = random.random() < 0.5
+                move = _MOVES_FROM_CLAIMED[0] if uncertain else random.choice(_MOVES_FROM_CLAIMED)
+                requests.append(_settle(scene.claim, *move))
             case _:
                 requests.append(Abandon(holder=scene.claim.holder, generation=1))
     return requests
