@@ -7,6 +7,7 @@ nox -s explore       do the model's large worlds hold, here and in Murphi? (some
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
+nox -s overhead      what does a call over MCP cost more than over HTTP?
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
 """
 
@@ -31,7 +32,7 @@ PACKAGES = {
 @nox.session
 def tests(session: nox.Session) -> None:
     """Install everything and run every test, as many at once as there are processors."""
-    session.install("-e", ".[server,embedded,containers]", *dependencies("test"))
+    session.install("-e", ".[server,embedded,containers,mcp]", *dependencies("test"))
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
@@ -39,7 +40,11 @@ def tests(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict over code and tests."""
     session.install(
-        "-e", ".[server,embedded,containers]", *dependencies("test"), *dependencies("lint"), "nox"
+        "-e",
+        ".[server,embedded,containers,mcp]",
+        *dependencies("test"),
+        *dependencies("lint"),
+        "nox",
     )
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -90,6 +95,13 @@ def descriptions(session: nox.Session) -> None:
     session.run("python", "reference_server/tests/registry_examples.py")
     published = "reference_server/checkpoint_reference_server/registry/published"
     session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)
+
+
+@nox.session(default=False)
+def overhead(session: nox.Session) -> None:
+    """Measure the same call by both bindings of one server."""
+    session.install("-e", ".[server,embedded,mcp]")
+    session.run("python", "reference_server/benchmarks/mcp_overhead.py")
 
 
 @nox.session(default=False)

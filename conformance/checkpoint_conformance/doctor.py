@@ -16,6 +16,7 @@ from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.launch import LaunchError
+from checkpoint_conformance.mcp_client import ProtocolError
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
 from checkpoint_conformance.run import Target
@@ -25,12 +26,11 @@ from checkpoint_conformance.targets import Description, TargetError
 from checkpoint_conformance.terminal import Output
 from checkpoint_conformance.verdict import EXIT_UNREACHABLE
 from checkpoint_model import CONTRACT_VERSION, Status, format_request, parse_timestamp
-from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import HEALTH_PATH, MANIFEST_PATH, MCP_TOOL, TOOL_PATH
 
 SAMPLES: Final = 40
 """How many answers the clock and the latency are read from."""
 COARSE_MS: Final = 100
-_MANIFEST_PATH: Final = TOOL_PATH + "/manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def examine(description: Description) -> int:
     try:
         with ExitStack() as stack:
             target = stack.enter_context(running(description))
-            for look in (_reached, _version, _clock, _health, _controls, _store):
+            for look in (_reached, _version, _clock, _health, _mcp, _controls, _store):
                 findings.append(look(target))
                 _show(console, findings[-1])
                 if findings[0].fine is False:
@@ -86,7 +86,7 @@ def _reached(target: Target) -> Finding:
 
 def _version(target: Target) -> Finding:
     with target.client() as client:
-        answer = client.exchange("GET", _MANIFEST_PATH).answer
+        answer = client.exchange("GET", MANIFEST_PATH).answer
     members = json_object(answer.body) if isinstance(answer, HttpAnswer) else None
     if not isinstance(answer, HttpAnswer) or answer.status != 200 or members is None:
         told = f"it publishes no manifest; it is checked against contract {CONTRACT_VERSION}"
@@ -138,6 +138,20 @@ def _health(target: Target) -> Finding:
         return Finding(True, "health", f"{HEALTH_PATH} says 200: its store answers")
     got = answer.status if isinstance(answer, HttpAnswer) else answer.reason
     return Finding(None, "health", f"{HEALTH_PATH} says {got}, not 200 (WC-HTTP-3)")
+
+
+def _mcp(target: Target) -> Finding:
+    if target.mcp is None:
+        return Finding(None, "MCP", "no endpoint given: that binding is not tested")
+    endpoint = target.endpoint()
+    try:
+        met = endpoint.meet()
+        names = [tool.get("name") for tool in endpoint.list_tools()]
+    except ProtocolError as error:
+        return Finding(False, "MCP", f"{target.mcp.url}: {error}")
+    session = "with a session" if met.session_id else "without sessions"
+    told = f"revision {met.revision}, {session}; tools {', '.join(map(str, names)) or 'none'}"
+    return Finding(names == [MCP_TOOL], "MCP", told)
 
 
 def _controls(target: Target) -> Finding:

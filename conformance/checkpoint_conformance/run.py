@@ -87,6 +87,7 @@ class Profile:
     fuzz_examples: int
     """Of each action, valid and invalid apart."""
     race_rounds: int
+    storm_rounds: int
     contenders: int
     mcp_vectors: int
     """Vectors that go over MCP as well, and by both doors in turn, where the target has both."""
@@ -111,6 +112,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=30,
             fuzz_examples=8,
             race_rounds=2,
+            storm_rounds=2,
             contenders=100,
             mcp_vectors=40,
             drawing_seconds_max=30,
@@ -121,8 +123,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=40,
             fuzz_examples=60,
             race_rounds=10,
+            storm_rounds=5,
             contenders=100,
-            mcp_vectors=400,
+            mcp_vectors=160,
             drawing_seconds_max=120,
         ),
         Profile(
@@ -131,6 +134,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             stateful_steps=50,
             fuzz_examples=600,
             race_rounds=50,
+            storm_rounds=30,
             contenders=100,
             mcp_vectors=400,
             drawing_seconds_max=1500,
@@ -140,7 +144,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
 """About 10 s, 60 s and 10 min on two cores against the reference server."""
 
 
-MCP_SHARE: Final = 10
+MCP_SHARE: Final = 20
 """One in so many drawn sequences and races of a profile goes over MCP as well."""
 MCP_EXAMPLES_MIN: Final = 20
 MCP_ROUNDS_MIN: Final = 2

@@ -262,6 +262,14 @@ def test_controls_that_are_none_are_explained(right_server: dict[str, str]) -> N
     assert "No test controls at" in done.stderr
 
 
+def test_an_mcp_endpoint_that_is_none_is_explained(right_server: dict[str, str]) -> None:
+    """Before the run, like everything that is given."""
+    done = check("--url", right_server["url"], "--mcp", f"{right_server['url']}/rpc")
+    assert done.returncode == 2
+    assert "No MCP at" in done.stderr
+    assert "HTTP 404" in done.stderr
+
+
 def test_a_report_that_cannot_be_written_is_said_before_the_run(
     right_server: dict[str, str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ from checkpoint_conformance.checks import (
     races,
     stateful,
     store,
+    storm,
     vectors,
     walk,
 )
@@ -70,6 +71,7 @@ ALL: list[PlayedCheck] = [
     walk.walk_frozen,
     vectors.vectors,
     races.races,
+    storm.storm,
     controls.control_checks,
     store.store_checks,
 ]
@@ -454,6 +456,22 @@ def _limits_for_good(message: Message, forward: Forward) -> HttpAnswer:
     return forward(message)
 
 
+def _stale_replica() -> Tamper:
+    """A status tells how its workflow stood at the status before, at a time that is right."""
+    before: dict[object, dict[str, object]] = {}
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if not on_tool(message) or message.json.get("action") != "status" or answer.status != 200:
+            return answer
+        told = json.loads(answer.body)
+        known = before.get(message.json["workflow_key"])
+        before[message.json["workflow_key"]] = {m: told[m] for m in ("stage", "generation")}
+        return answer if known is None else with_members(answer, **known)
+
+    return tamper
+
+
 TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ('"1" for 1', accepting(generation=1), inputs.refused, "WC-IN-2"),
     ("0 for false", accepting(retry_failed=False), inputs.refused, "WC-IN-2"),
@@ -482,6 +500,8 @@ TOOL_FAULTS: list[tuple[str, Tamper, PlayedCheck, str]] = [
     ("two moves", _two_movers(), races.races, "WC-CONC-3"),
     ("across workflows", _claims_block_each_other(), races.races, "WC-CONC-4"),
     ("swapped answers", _swapped_answers(), races.races, "WC-CLAIM-1"),
+    ("two winners in a storm", _two_winners(), storm.storm, "WC-CONC-2"),
+    ("answers of a stale replica", _stale_replica(), storm.storm, "WC-CONC-1"),
     ("lax in abandon", _lax_abandon, inputs.refused, "WC-IN-2"),
     ("applies refused claims", _applies_refused_claims, inputs.refused, "WC-STATUS-1"),
     ("names without case", _names_without_case, http.names_in_full, "WC-CLAIM-5"),
@@ -571,6 +591,7 @@ def test_what_the_contract_allows_is_never_blamed(target: Target, tamper: Tamper
             http.http_checks,
             walk.walk_frozen,
             races.races,
+            storm.storm,
             deadlines.deadlines,
         ):
             check(run)

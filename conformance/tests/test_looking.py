@@ -35,7 +35,8 @@ def whole(target: Target) -> list[str]:
     assert target.controls is not None
     assert target.store_url is not None
     options = ["--url", target.address.url, "--controls", target.controls.url]
-    return [*options, "--store", target.store_url]
+    assert target.mcp is not None
+    return [*options, "--mcp", target.mcp.url, "--store", target.store_url]
 
 
 def test_the_doctor_finds_nothing_wrong_with_the_reference_server(target: Target) -> None:
@@ -43,7 +44,7 @@ def test_the_doctor_finds_nothing_wrong_with_the_reference_server(target: Target
     result = run("doctor", *whole(target))
     assert result.exit_code == 0, result.output
     assert "✗" not in result.output
-    for what in ("tool", "clock", "health", "controls", "store"):
+    for what in ("tool", "clock", "health", "MCP", "controls", "store"):
         assert f"✓ {what}" in result.output
     assert "It can be checked." in result.output
 
@@ -52,6 +53,7 @@ def test_the_doctor_says_what_is_not_given(target: Target) -> None:
     """And that it can be checked all the same."""
     result = run("doctor", "--url", target.address.url)
     assert result.exit_code == 0
+    assert "· MCP" in result.output
     assert "· controls" in result.output
     assert "· store" in result.output
 
@@ -69,6 +71,10 @@ def test_the_doctor_finds_what_is_wrong(target: Target, valkey_url: str) -> None
     result = run("doctor", "--url", target.address.url, "--store", valkey_url)
     assert result.exit_code == 2
     assert "is it the one behind the server?" in result.output
+    result = run("doctor", "--url", target.address.url, "--mcp", f"{target.address.url}/rpc")
+    assert result.exit_code == 2
+    assert "✗ MCP" in result.output
+    assert "initialize was answered with HTTP 404" in " ".join(result.output.split())
     with reference_server() as other:
         assert other.controls is not None
         result = run("doctor", "--url", target.address.url, "--controls", other.controls.url)

@@ -124,6 +124,20 @@ def test_what_it_publishes_is_never_blamed(target: Target) -> None:
     assert statuses == dict.fromkeys(statuses, Status.PASSED)
 
 
+def test_what_else_a_deployment_publishes_is_not_judged(target: Target) -> None:
+    """Tools of others in the same ARD manifest, of versions of their own."""
+    other = {
+        "identifier": "urn:air:example.com:api:weather",
+        "displayName": "Weather",
+        "type": "application/json",
+        "url": "https://weather.example.com/",
+        "version": "7",
+    }
+    with tampering(target.address, ard(lambda m: m["entries"].append(other))) as address:
+        part = descriptions.description_checks
+        assert faults_of(behind(target, address), part, binding=Binding.HTTP) == {}
+
+
 # -- the same protocol, spoken otherwise --------------------------------------------------
 
 
@@ -496,6 +510,11 @@ def ard(change: Callable[[Members], object]) -> Tamper:
     return document(ARD_PATH, change)
 
 
+def remotes_of(members: Members) -> list[Members]:
+    """Where the ARD manifest says that MCP is spoken."""
+    return [r for entry in members["entries"] for r in entry.get("data", {}).get("remotes", ())]
+
+
 def raise_a_limit(schema: Any) -> None:
     """Let claims last a second longer, wherever a schema says how long."""
     if isinstance(schema, dict):
@@ -586,6 +605,16 @@ DRIFTS: list[tuple[str, Tamper, str]] = [
     (
         "an ARD entry that points at nothing",
         ard(lambda m: [e.update(url="https://a.test/nowhere") for e in m["entries"] if "url" in e]),
+        "WC-REG-6",
+    ),
+    (
+        "an ARD manifest without this tool",
+        ard(lambda m: m.update(entries=[])),
+        "WC-REG-6",
+    ),
+    (
+        "a server card that points at nothing",
+        ard(lambda m: [r.update(url="https://a.test/rpc") for r in remotes_of(m)]),
         "WC-REG-6",
     ),
 ]

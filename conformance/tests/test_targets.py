@@ -262,3 +262,20 @@ def test_what_does_not_start_is_explained(
     assert said in str(error.value)
     if "3" in said:
         assert "cannot find the store" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("url: http://127.0.0.1:1\n", None),
+        ("url: http://127.0.0.1:1\nclasses: [core, mcp]\n", "http://127.0.0.1:1/mcp"),
+        ("url: http://127.0.0.1:1\nmcp: http://127.0.0.1:2/rpc\n", "http://127.0.0.1:2/rpc"),
+        ("url: http://127.0.0.1:1\nmcp: http://127.0.0.1:2/rpc\nclasses: [core]\n", None),
+    ],
+    ids=["neither", "claimed", "given", "given-and-not-claimed"],
+)
+def test_mcp_is_where_it_is_said_or_where_the_contract_says(text: str, url: str | None) -> None:
+    """Given it is claimed, claimed it is at `/mcp`."""
+    target = parse_description(text, Path("target.yaml")).target()
+    assert (target.mcp and target.mcp.url) == url
+    assert (RuleClass.MCP in target.claimed_classes) is (url is not None)

@@ -828,9 +828,12 @@ class _Search:
                 self.spent = True
                 return False
             key = (self._sum, self.record)
-            if not changers:
+            leads_on = key not in self._dead and not self._too_far(self.record)
+            # Noted where nothing follows, and also where what could would be in vain: a history
+            # whose very first answer is too late to be explained gets no further than that.
+            if not (changers and leads_on):
                 self._note_how_far()
-            if key not in self._dead and not self._too_far(self.record):
+            if leads_on:
                 choices.append(self._choice(key, changers))
             while choices:
                 choice = choices[-1]

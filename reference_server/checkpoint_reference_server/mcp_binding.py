@@ -23,7 +23,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import anyio
@@ -33,7 +33,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.runner import serve_one
+from mcp.server.runner import ServerRunner
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import (
@@ -78,6 +78,9 @@ _INTERNAL_FAULT: Final = mcp_types.ErrorData(
 JsonObject = dict[str, Any]
 
 
+_TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
+
+
 class _Wire(msgspec.Struct):
     """A JSON-RPC request or notification; the values of its parameters are left as they came."""
 
@@ -114,9 +117,9 @@ class _Dispatch:
 
     request_id: int | str
     message_metadata: MessageMetadata
-    transport: TransportContext
+    cancel_requested: anyio.Event
+    transport: TransportContext = _TRANSPORT
     can_send_request: bool = False
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
 
     async def send_raw_request(
         self, method: str, _: Mapping[str, Any] | None, __: CallOptions | None = None
@@ -143,6 +146,7 @@ class McpBinding:
         self._tool = tool
         self._callers = callers
         self._log = log
+        self._never = anyio.Event()
         self._listed = {"tools": [make_mcp_tool()], "resultType": "complete"}
         fresh = CacheHint(ttl_ms=DESCRIPTIONS_FRESH_MS, scope="public")
         self._server = Server(
@@ -197,17 +201,12 @@ class McpBinding:
             message_metadata=ServerMessageMetadata(
                 request_context=message.arguments, can_send_request=False
             ),
-            transport=TransportContext(kind="streamable-http", can_send_request=False),
+            cancel_requested=self._never,
         )
         try:
-            return await serve_one(
-                self._server,
-                dispatch,
-                message.method,
-                message.params,
-                connection=connection,
-                lifespan_state={},
-            )
+            # Without the closing of what a connection may hold open, for nothing is.
+            runner = ServerRunner(self._server, connection, {})
+            return await runner.on_request(dispatch, message.method, message.params)
         except MCPError as error:
             # Without its data, where the SDK puts names that the caller made up.
             return mcp_types.ErrorData(code=error.error.code, message=error.error.message)
@@ -293,7 +292,9 @@ def _read(body: bytes) -> _Message:
 
 _MENDED_BYTES_MAX: Final = 8 * BODY_BYTES_MAX
 _MENDED_DEPTH_MAX: Final = 8
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^"\[\]{}]+')
+# A string that never ends is one token too: looked for anew from each quotation mark in it, the
+# end would be looked for as often as there are marks.
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|[^"\[\]{}]+', re.DOTALL)
 
 
 def _mend(body: bytes) -> bytes:
@@ -359,9 +360,8 @@ def _connect(message: _Message, headers: Headers, version: str | None) -> Connec
     )
     if isinstance(route, InboundLadderRejection):
         raise _refused(route)
-    return Connection.from_envelope(
-        route.protocol_version, route.client_info, route.client_capabilities
-    )
+    # What the client is and can do is not read: nothing here depends on it.
+    return Connection.from_envelope(route.protocol_version, None, None)
 
 
 def _refused(rejection: InboundLadderRejection) -> _RefusedError:

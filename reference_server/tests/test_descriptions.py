@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jsonschema
 import jsonschema_rs
 import llms_txt
 import pytest
+from answer_bodies import PROBLEM_SCHEMA, RESULT_SCHEMA, near_answers
 from click.testing import CliRunner
 from hypothesis import given
 from markdown_it import MarkdownIt
@@ -259,6 +261,29 @@ def test_the_openapi_request_is_the_contracts(body: Any) -> None:
     assert REQUESTS.is_valid(body) == CONTRACT_REQUESTS.is_valid(body)
 
 
+ANSWERS = {
+    "Result": (openapi_validator("Result"), jsonschema.Draft202012Validator(RESULT_SCHEMA)),
+    "Problem": (openapi_validator("Problem"), jsonschema.Draft202012Validator(PROBLEM_SCHEMA)),
+}
+
+
+@given(near_answers())
+def test_the_openapi_answers_are_the_contracts(answer: Any) -> None:
+    """Results and problems, good ones and nearly good ones."""
+    for validator, contracts in ANSWERS.values():
+        assert validator.is_valid(answer) == contracts.is_valid(answer)
+
+
+def test_the_openapi_result_lists_next_actions_as_the_contract_does() -> None:
+    """In words that generators read; no other list of actions is admitted for that."""
+    validator, contracts = ANSWERS["Result"]
+    lists = [list(some) for length in range(5) for some in product(Action, repeat=length)]
+    results = [{**RECORD.examples[0].response, "allowed_next_actions": some} for some in lists]
+    admitted = [result for result in results if validator.is_valid(result)]
+    assert admitted == [result for result in results if contracts.is_valid(result)]
+    assert len(admitted) == 3
+
+
 # -- OpenAPI ----------------------------------------------------------------------------------
 
 
@@ -287,7 +312,7 @@ def test_the_openapi_document_has_every_status_and_code() -> None:
             assert ("retry_after_seconds" in example) == row.retry
             assert ("Retry-After" in response["headers"]) == row.retry
             assert ("observed_at" in example) == row.decided
-    assert responses["429"]["headers"]["Cache-Control"]["schema"] == {"const": "no-store"}
+    assert responses["429"]["headers"]["Cache-Control"]["schema"]["const"] == "no-store"
 
 
 def test_the_openapi_document_shows_every_action() -> None:

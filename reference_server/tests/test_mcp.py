@@ -22,10 +22,12 @@ from mcp_calls import (
     post,
     post_exactly,
     raw_door,
+    tool_result,
 )
 from real_server import (
     KEY_VARIABLE,
     SECONDS_MAX,
+    OwnStore,
     Server,
     claim,
     environment,
@@ -41,9 +43,15 @@ from real_server import (
 )
 from tools import not_run
 
-from checkpoint_conformance.client import JSON_HEADERS, Client, Headers, HttpAnswer
+from checkpoint_conformance.client import JSON_HEADERS, Client, Headers, HttpAnswer, land_all
 from checkpoint_model import ErrorCode, schemas
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, CONTRACT_VERSION, MCP_PATH, MCP_TOOL
+from checkpoint_model.vocabulary import (
+    BODY_BYTES_MAX,
+    CONTRACT_VERSION,
+    DEPENDENCY_ANSWER_SECONDS_MAX,
+    MCP_PATH,
+    MCP_TOOL,
+)
 from checkpoint_reference_server.registry import make_mcp_tool
 
 if importlib.util.find_spec("mcp") is None:
@@ -57,12 +65,16 @@ HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """One server with controls for this file, on a store of its own, because a pause is its."""
-    with (
-        own_store() as store,
-        serving("--mcp", "--test-controls", store_url=store.url) as server,
-    ):
+def own() -> Iterator[OwnStore]:
+    """A store for this file alone, because a pause holds for every server on it."""
+    with own_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def server(own: OwnStore) -> Iterator[Server]:
+    """One server with controls for this file; every test has workflows of its own."""
+    with serving("--mcp", "--test-controls", store_url=own.url) as server:
         yield server
 
 
@@ -315,6 +327,34 @@ def test_a_pause_holds_for_both_bindings(client: Client, controls: Client) -> No
     assert call(request).answer["code"] == "TOOL_PAUSED"
     assert told(client, request)["code"] == "TOOL_PAUSED"
     assert call(same(request, "abandon", generation=1)).answer["abandoned"] is True
+
+
+def test_a_store_that_stands_still_is_told_in_time(own: OwnStore, server: Server) -> None:
+    """WC-ERR-5: as a result of the tool, within the bound, in every revision."""
+    clients = [server.client() for _ in REVISIONS]
+    for client, revision in zip(clients, REVISIONS, strict=True):
+        raw_door(client, revision)(status(claim()))
+    own.pause_process()
+    try:
+        flights = []
+        for client, revision in zip(clients, REVISIONS, strict=True):
+            params = {"name": MCP_TOOL, "arguments": status(claim())}
+            body = json.dumps(message("tools/call", params, revision=revision)).encode()
+            headers = headers_of(revision, "tools/call", MCP_TOOL)
+            flights.append(client.prepare("POST", MCP_PATH, body, headers))
+        for flight in flights:
+            flight.release()
+        exchanges = land_all(flights)
+    finally:
+        own.continue_process()
+    for exchange in exchanges:
+        assert isinstance(exchange.answer, HttpAnswer), exchange.answer
+        answer = tool_result(json.loads(exchange.answer.body)["result"]).answer
+        assert (answer["code"], answer["retry"]) == ("DEPENDENCY_UNAVAILABLE", True)
+        waited_ns = exchange.returned_ns - exchange.called_ns
+        assert waited_ns < DEPENDENCY_ANSWER_SECONDS_MAX * 1_000_000_000
+    for client in clients:
+        client.close()
 
 
 # -- What is no call of it ------------------------------------------------------------------

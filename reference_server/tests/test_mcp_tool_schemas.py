@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import jsonschema_rs
 import pytest
-from hypothesis import event, given
+from answer_bodies import PROBLEM_SCHEMA, RESULT_SCHEMA, near_answers, values_of
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from request_bodies import GOOD, JUNK, REQUIRED, nearly_requests
 
@@ -48,8 +49,6 @@ REQUEST = {
         schemas.load("request.schema.json")
     ).is_valid,
 }
-RESULT_SCHEMA = schemas.load("result.schema.json")
-PROBLEM_SCHEMA = schemas.load("problem.schema.json")
 ANSWER = either(RESULT_SCHEMA, PROBLEM_SCHEMA)
 
 
@@ -92,54 +91,6 @@ def test_what_is_no_request_is_refused(arguments: Any) -> None:
     agreed(INPUT, arguments, accepted=False)
 
 
-def values_of(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that one member's schema accepts."""
-    if "enum" in schema:
-        return st.sampled_from(schema["enum"])
-    if "const" in schema:
-        return st.just(schema["const"])
-    match schema["type"]:
-        case "boolean":
-            return st.booleans()
-        case "integer":
-            return st.integers(schema.get("minimum"), schema.get("maximum", 9999))
-        case "object":
-            return st.fixed_dictionaries(
-                {name: values_of(inner) for name, inner in schema["properties"].items()}
-            )
-        case _ if "pattern" in schema:
-            text = st.from_regex(schema["pattern"].replace("$", r"\Z"))
-            return st.none() | text if "null" in schema["type"] else text
-        case _:
-            return st.text(min_size=schema.get("minLength", 0), max_size=9)
-
-
-@st.composite
-def near_answers(draw: st.DrawFn) -> dict[str, Any]:
-    """A result or a problem object, in most cases with one or two things wrong."""
-    schema, other = draw(st.permutations([RESULT_SCHEMA, PROBLEM_SCHEMA]))
-    optional = sorted(schema["properties"].keys() - set(schema["required"]))
-    some = draw(st.lists(st.sampled_from(optional), unique=True)) if optional else []
-    answer = {
-        name: draw(values_of(schema["properties"][name])) for name in [*schema["required"], *some]
-    }
-    for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
-        name = draw(st.sampled_from(sorted(answer)))
-        match draw(st.sampled_from(["value", "missing", "foreign", "null", "unknown"])):
-            case "value":
-                answer[name] = draw(JUNK)
-            case "null":
-                answer[name] = None
-            case "missing":
-                del answer[name]
-            case "foreign":
-                foreign = draw(st.sampled_from(sorted(other["properties"])))
-                answer[foreign] = draw(values_of(other["properties"][foreign]))
-            case "unknown":
-                answer[draw(st.text(max_size=9))] = draw(JUNK)
-    return answer
-
-
 @given(near_answers() | JUNK)
 def test_the_output_schema_accepts_results_and_problems_and_nothing_else(answer: Any) -> None:
     """WC-MCP-6: a client validates what comes with an error too."""
@@ -155,6 +106,7 @@ def both_in_one(draw: st.DrawFn) -> dict[str, Any]:
     return {name: draw(values_of(schema)) for name, schema in members.items()}
 
 
+@settings(max_examples=10)  # each has every member there is
 @given(both_in_one())
 def test_nothing_is_a_result_and_a_problem_at_once(answer: dict[str, Any]) -> None:
     """``code`` tells them apart."""

@@ -13,6 +13,7 @@ from checkpoint_conformance.checks import (
     races,
     stateful,
     store,
+    storm,
     vectors,
     walk,
 )
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     *stateful.CHECKS,
     *deadlines.CHECKS,
     *races.CHECKS,
+    *storm.CHECKS,
     *controls.CHECKS,
     *store.CHECKS,
     *(

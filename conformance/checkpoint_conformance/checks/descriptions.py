@@ -52,45 +52,40 @@ _MOMENTARY: Final = frozenset(
 """What an example's response need not repeat (WC-REG-3)."""
 _OWED: Final = ("held_by_caller", "recovery_required")
 """The members of a result that section 1's duties are about; its wording is free."""
+_OF_THIS_TOOL: Final = re.compile("workflow[-_]checkpoint")
 _OPEN: Final = frozenset(
     {"input_schema", "output_schema", "error_schema", "request", "response", "given"}
 )
 """Members of the manifest whose own members are another matter."""
-_ARD_ENTRY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["identifier", "displayName", "type"],
-    "properties": {
-        "identifier": {"type": "string", "pattern": "^urn:air:[A-Za-z0-9.-]+(:[A-Za-z0-9._-]+)+$"},
-        "displayName": {"type": "string"},
-        "type": {"type": "string"},
-        "url": {"type": "string"},
-        "data": {"type": "object"},
-        "description": {"type": "string"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "capabilities": {"type": "array", "items": {"type": "string"}},
-        "representativeQueries": {
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 2,
-            "maxItems": 5,
-        },
-        "version": {"type": "string"},
-        "updatedAt": {"type": "string"},
-        "metadata": {"type": "object"},
-    },
-    "oneOf": [{"required": ["url"]}, {"required": ["data"]}],
-}
+_STRINGS: Final[dict[str, Any]] = {"type": "array", "items": {"type": "string"}}
 _ARD: Final[dict[str, Any]] = {
     "type": "object",
-    "required": ["specVersion", "entries"],
+    "required": ["entries"],
     "properties": {
-        "specVersion": {"const": "1.0"},
-        "host": {"type": "object", "required": ["displayName"]},
-        "entries": {"type": "array", "minItems": 1, "items": _ARD_ENTRY},
+        "entries": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["identifier", "displayName", "type"],
+                "properties": {
+                    "identifier": {"pattern": "^urn:air:[A-Za-z0-9.-]+(:[A-Za-z0-9._-]+)+$"},
+                    "displayName": {"type": "string"},
+                    "type": {"type": "string"},
+                    "url": {"type": "string"},
+                    "data": {"type": "object"},
+                    "description": {"type": "string"},
+                    "version": {"type": "string"},
+                    "tags": _STRINGS,
+                    "capabilities": _STRINGS,
+                    "representativeQueries": _STRINGS,
+                    "metadata": {"type": "object"},
+                },
+                "oneOf": [{"required": ["url"]}, {"required": ["data"]}],
+            },
+        },
     },
-    "propertyNames": {"enum": ["specVersion", "host", "entries"]},
 }
-"""What the specification asks of a manifest, as far as a server of this contract has to do with."""
+"""What ARD 0.91 asks of a manifest, as far as a server of this contract has to do with it."""
 
 
 @dataclass(kw_only=True)
@@ -360,9 +355,10 @@ def _openapi(looking: _Looking, document: dict[str, Any]) -> None:
             _served(looking, method.upper(), path, "the OpenAPI document")
 
 
-def _served(looking: _Looking, method: str, path: str, by: str) -> None:
+def _served(looking: _Looking, method: str, path: str, by: str, *, refused: int = 0) -> None:
+    """See that something is there; ``refused`` is a status that says so as well."""
     _, answer = looking.session.http(method, path, b"{}" if method == "POST" else b"")
-    if answer.status in (404, 405, 501):
+    if answer.status in {404, 405, 501} - {refused}:
         looking.wrong(f"{method} {path}, which {by} points at", "it is served", answer.status)
 
 
@@ -397,19 +393,37 @@ def _ard(looking: _Looking, manifest: dict[str, Any]) -> None:
         where = "/".join(map(str, error.instance_path))
         looking.wrong(f"the ARD manifest, at /{where}", "a valid one", error.message)
         return
-    root = looking.run.target.address
-    for entry in manifest["entries"]:
-        url = entry.get("url")
-        if url is None:
-            continue
-        path = urlsplit(url).path.removeprefix(root.base_path)
+    entries = _entries(manifest)
+    if not entries:
+        looking.wrong("the entries of the ARD manifest", "one of this tool", "none")
+    for url in {url for entry in entries for url in _urls(entry)}:
         # Its host is the deployment's public one, which need not be how it is reached here.
-        if path.endswith(MCP_PATH):
-            looking.same(
-                "the ARD manifest points at MCP: it is offered", True, _has_mcp(looking.run)
-            )
+        path = urlsplit(url).path.removeprefix(looking.run.target.address.base_path)
+        if path in (MCP_PATH, TOOL_PATH):
+            _served(looking, "GET", path, "the ARD manifest", refused=405)
         else:
-            _served(looking, "POST" if path == TOOL_PATH else "GET", path, "the ARD manifest")
+            _served(looking, "GET", path, "the ARD manifest")
+
+
+def _entries(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of this tool; a deployment may publish others beside it."""
+    entries = manifest.get("entries")
+    return [
+        entry
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and _OF_THIS_TOOL.search(json.dumps(entry))
+    ]
+
+
+def _urls(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Where an entry, or the card of an MCP server in it, says that something is served."""
+    if isinstance(entry.get("url"), str):
+        yield entry["url"]
+    data = entry.get("data")
+    remotes = data.get("remotes") if isinstance(data, dict) else None
+    for remote in remotes if isinstance(remotes, list) else ():
+        if isinstance(remote, dict) and isinstance(remote.get("url"), str):
+            yield remote["url"]
 
 
 def _has_mcp(run: Run) -> bool:
@@ -441,7 +455,6 @@ def _names(text: str, word: str) -> bool:
 
 def _versions(looking: _Looking, published: _Published) -> None:
     info = published.openapi.get("info")
-    entries = published.ard.get("entries")
     said: dict[str, object] = {}
     if published.manifest:
         said["the manifest's `version`"] = published.manifest.get("version")
@@ -450,9 +463,9 @@ def _versions(looking: _Looking, published: _Published) -> None:
             info.get("version") if isinstance(info, dict) else None
         )
     if published.ard:
-        versions = [e.get("version") for e in (entries or ()) if isinstance(e, dict)]
+        versions = {json.dumps(entry.get("version")) for entry in _entries(published.ard)}
         said["the `version` of the ARD manifest's entries"] = (
-            versions[0] if len({*map(str, versions)}) == 1 else versions
+            json.loads(versions.pop()) if len(versions) == 1 else sorted(versions)
         )
     if published.tool:
         said["`serverInfo.version` over MCP"] = published.mcp_version

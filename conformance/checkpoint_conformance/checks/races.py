@@ -27,7 +27,7 @@ def races(run: Run) -> None:
     try:
         for number in range(run.profile.race_rounds):
             run.progress.advance(number, run.profile.race_rounds)
-            clients = _those_that_connect(run, clients)
+            clients = those_that_connect(run, clients)
             if len(clients) < CONTENDERS_MIN:
                 return
             run.attempt(_claim_race, run, clients)
@@ -37,14 +37,14 @@ def races(run: Run) -> None:
             client.close()
 
 
-def _those_that_connect(run: Run, clients: list[Client]) -> list[Client]:
+def those_that_connect(run: Run, clients: list[Client]) -> list[Client]:
     """The clients whose connections the target accepts while others hold theirs.
 
     A server that serves one connection at a time, and keeps few more waiting, is slow but
     right; it is raced by as many as it lets in.
     """
     sessions = [run.session(client) for client in clients]
-    exchanges = _at_once(clients, [session.body(Status()) for session in sessions])
+    exchanges = at_once(clients, [session.body(Status()) for session in sessions])
     refused = {
         index
         for index, exchange in enumerate(exchanges)
@@ -92,7 +92,7 @@ def _one_wins(
 
     Returns the winner's place in the list.
     """
-    exchanges = _at_once(clients, [session.body(request) for request in requests])
+    exchanges = at_once(clients, [session.body(request) for request in requests])
     came = [read(exchange) for exchange in exchanges]
     winners = [i for i, answer in enumerate(came) if _has(answer, flag)]
     decided = sum(_is_decided(answer) for answer in came)
@@ -151,7 +151,7 @@ def _many_workflows(run: Run, clients: list[Client]) -> None:
     unknown: set[Session] = set()
     judged = 0
     for requests in bursts:
-        exchanges = _at_once(
+        exchanges = at_once(
             clients, [s.body(request) for s, request in zip(sessions, requests, strict=True)]
         )
         for session, request, exchange in zip(sessions, requests, exchanges, strict=True):
@@ -189,7 +189,8 @@ def _many_workflows(run: Run, clients: list[Client]) -> None:
         run.tally.hit("WC-CONC-4")
 
 
-def _at_once(clients: Sequence[Client], bodies: Sequence[bytes]) -> list[Exchange]:
+def at_once(clients: Sequence[Client], bodies: Sequence[bytes]) -> list[Exchange]:
+    """Send each client's request but for its last byte, then all last bytes; what came of each."""
     # One deadline for all: a server that lets in one connection at a time would otherwise be
     # waited for by each in turn.
     deadline = time.monotonic() + clients[0].seconds_max

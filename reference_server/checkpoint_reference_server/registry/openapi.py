@@ -34,7 +34,7 @@ _PROBLEM_TYPE: Final = "application/problem+json"
 _NO_STORE: Final = {
     "Cache-Control": {
         "description": "An answer is true of its moment alone.",
-        "schema": {"const": "no-store"},
+        "schema": {"type": "string", "const": "no-store"},
     }
 }
 _RETRY_AFTER: Final = {
