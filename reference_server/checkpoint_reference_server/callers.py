@@ -7,6 +7,7 @@ an address in ``Host`` is nobody's name and cannot be pointed anywhere.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -73,6 +74,7 @@ class Callers:
         )
 
 
+@lru_cache(maxsize=64)  # each client sends the same ones with every request
 def _split(url: str) -> str | None:
     """The name or address in a URL that has no more than scheme, host and port."""
     try:
