@@ -4,7 +4,9 @@ nox                  all of the default sessions: what CI runs
 nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
+nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
+nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
 nox -s overhead      what does a call over MCP cost more than over HTTP?
@@ -32,7 +34,7 @@ PACKAGES = {
 @nox.session
 def tests(session: nox.Session) -> None:
     """Install everything and run every test, as many at once as there are processors."""
-    session.install("-e", ".[server,embedded,containers,mcp]", *dependencies("test"))
+    session.install("-e", ".[server,embedded,containers,load,mcp]", *dependencies("test"))
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
@@ -41,7 +43,7 @@ def lint(session: nox.Session) -> None:
     """Ruff, mypy strict over code and tests."""
     session.install(
         "-e",
-        ".[server,embedded,containers,mcp]",
+        ".[server,embedded,containers,load,mcp]",
         *dependencies("test"),
         *dependencies("lint"),
         "nox",
@@ -63,6 +65,13 @@ def explore(session: nox.Session) -> None:
     session.run("pytest", "-n", "auto", "-m", "large", *paths, *session.posargs)
 
 
+@nox.session(default=False)
+def storms(session: nox.Session) -> None:
+    """Storm the reference server, or whatever the arguments after ``--`` say."""
+    session.install("-e", ".[server,embedded,load]")
+    session.run("workflow-checkpoint", "storm", *session.posargs)
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build the wheel, look inside, and import the harness from it with no extras installed."""
@@ -77,7 +86,8 @@ def wheel(session: nox.Session) -> None:
     session.install("--force-reinstall", str(built))
     session.chdir(session.create_tmp())
     session.run("workflow-checkpoint", "--version")
-    session.run("workflow-checkpoint", "check", "--help", silent=True)
+    for command in ("check", "storm"):
+        session.run("workflow-checkpoint", command, "--help", silent=True)
     session.run("python", "-c", "import checkpoint_conformance.testing")
 
 
@@ -102,6 +112,14 @@ def overhead(session: nox.Session) -> None:
     """Measure the same call by both bindings of one server."""
     session.install("-e", ".[server,embedded,mcp]")
     session.run("python", "reference_server/benchmarks/mcp_overhead.py")
+
+
+@nox.session(default=False)
+def bench_judging(session: nox.Session) -> None:
+    """Measure 10^3 to 10^6 operations, into docs/linearizability.md (some ten minutes)."""
+    session.install("-e", ".")
+    session.env["PYTHONPATH"] = "model/tests"
+    session.run("python", "conformance/benchmarks/judging.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -140,13 +140,118 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 JSON_HEADERS: Final[Headers] = (("content-type", "application/json"),)
 
 
+class AnswerReader:
+    """Reads one answer as its bytes come, and tells how the connection stands after it.
+
+    Args:
+        connection: one that has sent its request.
+    """
+
+    def __init__(self, connection: h11.Connection) -> None:
+        self._connection = connection
+        self._response: h11.Response | None = None
+        self._parts: list[bytes] = []
+        self._begun = False
+
+    def feed(self, data: bytes) -> HttpAnswer | Lost | None:
+        """Read on; None while more is to come. Empty data is the end of the stream."""
+        if not self._begun:
+            if not data:
+                return Lost(reason=LostReason.CLOSED, detail="")
+            if not data.startswith(_HTTP[: len(data)]):
+                shown = data[:40].decode("ascii", "backslashreplace")
+                return Lost(reason=LostReason.NOT_HTTP, detail=f"it begins with {shown!r}")
+        self._begun = True
+        try:
+            return self._understood(data)
+        except h11.RemoteProtocolError as error:
+            reason = LostReason.NOT_HTTP if data else LostReason.CUT
+            return Lost(reason=reason, detail=str(error))
+
+    def broken(self, detail: str) -> Lost:
+        """What a connection that failed meanwhile makes of the answer."""
+        return Lost(reason=LostReason.CUT if self._begun else LostReason.CLOSED, detail=detail)
+
+    @property
+    def may_be_used_again(self) -> bool:
+        """Whether the connection is ready for another request."""
+        connection = self._connection
+        return connection.our_state is h11.DONE and connection.their_state is h11.DONE
+
+    def _understood(self, data: bytes) -> HttpAnswer | Lost | None:
+        self._connection.receive_data(data)
+        while True:
+            event = self._connection.next_event()
+            if isinstance(event, h11.Response):
+                self._response = event
+            elif isinstance(event, h11.Data):
+                self._parts.append(bytes(event.data))
+                if sum(map(len, self._parts)) > ANSWER_BYTES_MAX:
+                    return Lost(reason=LostReason.TOO_LONG, detail="")
+            elif isinstance(event, h11.EndOfMessage):
+                return self.so_far()
+            elif not isinstance(event, h11.InformationalResponse):
+                # End of stream, and still not complete?
+                return None if data else Lost(reason=LostReason.CUT, detail="")
+
+    def so_far(self) -> HttpAnswer | None:
+        """The answer as far as it has come; None before its head."""
+        if self._response is None:
+            return None
+        return HttpAnswer(
+            status=self._response.status_code,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in self._response.headers
+            ),
+            body=b"".join(self._parts),
+        )
+
+
+def new_connection() -> h11.Connection:
+    """The protocol's state of a connection that was just opened."""
+    return h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
+
+
+def request_bytes(
+    connection: h11.Connection,
+    address: Address,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: Headers,
+) -> bytes:
+    """The whole of a request on the wire, which ``connection`` then counts as sent.
+
+    Raises:
+        h11.LocalProtocolError: a header is none.
+    """
+    length = [("content-length", str(len(body)))] if body or method == "POST" else []
+    accepts = any(name == "accept" for name, _ in headers)
+    accept = [] if accepts else [("accept", "application/json, application/problem+json")]
+    request = h11.Request(
+        method=method,
+        target=address.base_path + path,
+        headers=[
+            ("host", address.host_header),
+            ("user-agent", _USER_AGENT),
+            *accept,
+            ("accept-encoding", "identity"),
+            *headers,
+            *length,
+        ],
+    )
+    wire = connection.send(request) or b""
+    if body:
+        wire += connection.send(h11.Data(data=body)) or b""
+    return wire + (connection.send(h11.EndOfMessage()) or b"")
+
+
 class Client:
     """Exchanges with one server, over one connection that is kept open between them.
 
     Not for several threads at once: each contender has a client of its own.
     """
-
-    accept = "application/json, application/problem+json"
 
     def __init__(
         self,
@@ -234,23 +339,8 @@ class Client:
             context = ssl.create_default_context()
             opened = context.wrap_socket(opened, server_hostname=self.address.host)
         self._socket = opened
-        self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
+        self._connection = new_connection()
         return opened, self._connection, False
-
-    def _head(
-        self, method: str, path: str, body: bytes, headers: Headers
-    ) -> tuple[str, tuple[tuple[str, str], ...]]:
-        length = [("content-length", str(len(body)))] if body or method == "POST" else []
-        accept = [] if any(name == "accept" for name, _ in headers) else [("accept", self.accept)]
-        return self.address.base_path + path, (
-            ("host", self.address.host_header),
-            ("user-agent", _USER_AGENT),
-            *accept,
-            ("accept-encoding", "identity"),
-            *self._extra,
-            *headers,
-            *length,
-        )
 
 
 class Flight:
@@ -269,23 +359,25 @@ class Flight:
         self._deadline = deadline
         self._method, self._body = method, body
         self._own_headers = tuple(headers)
-        self._path, self._headers = client._head(method, path, body, headers)  # noqa: SLF001
+        self._path = client.address.base_path + path
         self._last = b""
         self._called_ns = 0
         self._lost: Lost | None = None
-        self._parts: list[bytes] = []
-        self._response: h11.Response | None = None
-        self._begun = False
+        self._answer: HttpAnswer | None = None
         try:
             self._socket, self._connection, self._reused = client._open(deadline)  # noqa: SLF001
         except (OSError, UnicodeError, h11.LocalProtocolError) as error:  # Unicode: a host name
             self._give_up(LostReason.REFUSED, _said(error))
             return
-        request = h11.Request(method=method, target=self._path, headers=list(self._headers))
-        wire = self._connection.send(request) or b""
-        if body:
-            wire += self._connection.send(h11.Data(data=body)) or b""
-        wire += self._connection.send(h11.EndOfMessage()) or b""
+        self._reader = AnswerReader(self._connection)
+        wire = request_bytes(
+            self._connection,
+            client.address,
+            method,
+            path,
+            body,
+            (*client._extra, *headers),  # noqa: SLF001
+        )
         self._last = wire[-1:]
         self._send(wire[:-1])
 
@@ -312,41 +404,30 @@ class Flight:
                 self._give_up(LostReason.TIMED_OUT, "")
             return self._lost is not None
         except OSError as error:
-            self._give_up(LostReason.CUT if self._begun else LostReason.CLOSED, _said(error))
+            lost = self._reader.broken(_said(error))
+            self._give_up(lost.reason, lost.detail)
             return True
-        if not data and not self._begun:
-            if self._reused:
+        came = self._reader.feed(data)
+        if came is None:
+            so_far = self._reader.so_far()
+            came = so_far if so_far is not None and self.enough(so_far) else None
+        if isinstance(came, Lost):
+            if came.reason == LostReason.CLOSED and self._reused:
                 # Closed while this request was on its way. Whether it was read is unknown; that
                 # it does not happen again is all that can be done.
                 self._client.reuse_no_more()
-            self._give_up(LostReason.CLOSED, "")
-            return True
-        if not self._begun and not data.startswith(_HTTP[: len(data)]):
-            shown = data[:40].decode("ascii", "backslashreplace")
-            self._give_up(LostReason.NOT_HTTP, f"it begins with {shown!r}")
-            return True
-        self._begun = True
-        return self._understand(data)
+            self._give_up(came.reason, came.detail)
+        else:
+            self._answer = came
+        return came is not None
 
     def landed(self) -> Exchange:
         """The exchange as it stands; an answer that is not complete counts as lost."""
         return self.exchange()
 
-    def so_far(self) -> HttpAnswer | None:
-        """The answer as far as it has come; None before its head."""
-        if self._response is None:
-            return None
-        return HttpAnswer(
-            status=self._response.status_code,
-            headers=tuple(
-                (name.decode("latin-1"), value.decode("latin-1"))
-                for name, value in self._response.headers
-            ),
-            body=b"".join(self._parts),
-        )
-
-    def enough(self) -> bool:
-        """Whether no more of the answer need come than has; for answers that are streams."""
+    def enough(self, answer: HttpAnswer) -> bool:
+        """Whether no more of an answer need come than has; for answers that are streams."""
+        del answer
         return False
 
     def exchange(
@@ -358,12 +439,9 @@ class Flight:
         if self._lost is not None:
             answer = self._lost
         else:
-            came = self.so_far()
-            assert came is not None
-            answer = came
-            if self._connection.our_state is not h11.DONE or (
-                self._connection.their_state is not h11.DONE
-            ):
+            assert self._answer is not None
+            answer = self._answer
+            if not self._reader.may_be_used_again:
                 self._client.close()
         return Exchange(
             method=self._method,
@@ -393,29 +471,6 @@ class Flight:
         except OSError:
             # The server may have answered before it closed (413 to a long body): read on.
             pass
-
-    def _understand(self, data: bytes) -> bool:
-        try:
-            self._connection.receive_data(data)
-            while True:
-                event = self._connection.next_event()
-                if isinstance(event, h11.Response):
-                    self._response = event
-                elif isinstance(event, h11.Data):
-                    self._parts.append(bytes(event.data))
-                    if sum(map(len, self._parts)) > ANSWER_BYTES_MAX:
-                        self._give_up(LostReason.TOO_LONG, "")
-                        return True
-                elif isinstance(event, h11.EndOfMessage):
-                    return True
-                elif not isinstance(event, h11.InformationalResponse):
-                    if not data:  # end of stream, and still not complete
-                        self._give_up(LostReason.CUT, "")
-                        return True
-                    return self.enough()
-        except h11.RemoteProtocolError as error:
-            self._give_up(LostReason.NOT_HTTP if data else LostReason.CUT, str(error))
-            return True
 
     def _give_up(self, reason: str, detail: str) -> None:
         self._lost = Lost(reason=reason, detail=detail)

@@ -242,6 +242,7 @@ class _Storm:
         self._releases: dict[tuple[int, str], list[_Release]] = defaultdict(list)
         self._spans: dict[str, tuple[array[float], array[float]]] = {}
         self._offsets: dict[str, Offsets] = {}
+        self._steps: list[tuple[int, int]] = []
         self._kept: dict[Any, Any] = {}
         self._cut_off: list[str] = []
         self._verdicts: Counter[str] = Counter()
@@ -265,6 +266,7 @@ class _Storm:
 
     def _read(self) -> None:
         steps = self._clock_steps()
+        self._steps = [step for moved in steps.values() for step in moved]
         for file in self.files:
             clock = file.header.clock.id
             # Where the clock was moved is known by one clock of ours alone; times that another
@@ -449,12 +451,25 @@ class _Storm:
                 elif isinstance(found, Unknown):
                     self._undecided[identity] = None
                     self._verdicts["unknown"] += 1
+                elif self._clock_was_moved_during(workflow):
+                    self._verdicts["clock moved"] += 1
                 else:
                     self._broken[identity] = None
                     self._verdicts["illegal"] += 1
             if workflow.round is not None:
                 sound_rounds[workflow.round] = sound_rounds.get(workflow.round, True) and sound
         self._judged_rounds = {number for number, sound in sound_rounds.items() if sound}
+
+    def _clock_was_moved_during(self, workflow: _Workflow) -> bool:
+        """Whether it went on while somebody moved the target's clock.
+
+        Where that is set back, whether what had expired or lapsed is back is unspecified
+        (WC-TIME-4), and the model says one of the two.
+        """
+        return any(
+            begun_ns <= workflow.last_ns and workflow.first_ns <= done_ns
+            for begun_ns, done_ns in self._steps
+        )
 
     def _offset_faults(self) -> Iterator[OffsetFault]:
         for offsets in self._offsets.values():
@@ -728,6 +743,12 @@ class _Storm:
             gaps.append("no answer tells what was decided")
         if self._cut_off:
             gaps.append(f"the history was cut off: {', '.join(self._cut_off)} has no last line")
+        moved = self._verdicts["clock moved"]
+        if moved:
+            gaps.append(
+                f"{moved:,} workflows without an order went on while the target's clock was moved, "
+                "which the contract leaves partly open (WC-TIME-4)"
+            )
         if counts.repeated:
             gaps.append(f"{counts.repeated:,} calls went over the wire more than once")
         unwanted = counts.lost - counts.dropped + counts.untold
@@ -907,8 +928,7 @@ def _states(operations: Sequence[Operation], order: Sequence[Placed]) -> list[di
     """The record after each step of an order that changed it."""
     found = []
     record: Record | None = None
-    placed = [(place, one) for place, one in enumerate(order) if one.operation >= 0]
-    for (place, _), done in zip(placed, retrace(operations, order), strict=True):
+    for place, done in enumerate(retrace(operations, order)):
         if done.record != record:
             record = done.record
             found.append({"place": place, "rule": done.rule, "record": _state(record)})

@@ -100,10 +100,11 @@ def _show_storm(console: "Console", storm: "Mapping[str, Any]") -> None:
     for remark in storm["remarks"]:
         console.print(f"  {remark}", markup=False)
     for failure in storm["failures"]:
-        _show_failure(console, failure)
+        show_failure(console, failure)
 
 
-def _show_failure(console: "Console", failure: "Mapping[str, Any]") -> None:
+def show_failure(console: "Console", failure: "Mapping[str, Any]") -> None:
+    """Print one failure of a judgement: what came, what was expected, and after what."""
     console.print()
     console.print(f"  {', '.join(failure['rules'])}: {failure['what']}", style="bold", markup=False)
     if failure["workflow"]:

@@ -35,8 +35,12 @@ class LaunchError(Exception):
 
 
 @contextmanager
-def reference_server() -> Iterator[Target]:
-    """The reference server with controls on a Valkey of its own, for as long as the context.
+def reference_server(*, command: str = "check", workers: int = 1) -> Iterator[Target]:
+    """The reference server on a Valkey of its own, for as long as the context.
+
+    Args:
+        command: which of ours wants it, for what is said where it is not installed.
+        workers: its processes; only a single one has controls.
 
     Raises:
         LaunchError: it is not installed, or did not start.
@@ -44,17 +48,19 @@ def reference_server() -> Iterator[Target]:
     missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
     if missing:
         raise LaunchError(
-            f"Nothing to check: no --url was given, and the reference server is not installed "
+            f"Nothing to {command}: no --url was given, and the reference server is not installed "
             f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
-            "or name a server that runs: workflow-checkpoint check --url http://127.0.0.1:8080"
+            "or name a server that runs: "
+            f"workflow-checkpoint {command} --url http://127.0.0.1:8080"
         )
     with temporary_folder() as folder:
         ready, log = folder / "ready.json", folder / "server.log"
-        command = [sys.executable, "-m", _SERVER, "--port", "0", "--dev-key", "--test-controls"]
-        command += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
+        arguments = [sys.executable, "-m", _SERVER, "--port", "0", "--dev-key"]
+        arguments += ["--test-controls"] if workers == 1 else ["--workers", str(workers)]
+        arguments += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - our own server, by our own interpreter
-                command,
+                arguments,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -87,7 +93,7 @@ def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:
     facts = json.loads(ready.read_text(encoding="utf-8"))
     return Target(
         address=Address.parse(facts["url"]),
-        controls=Address.parse(facts["controls"]),
+        controls=Address.parse(facts["controls"]) if facts["controls"] else None,
         mcp=Address.parse(facts["mcp"]) if facts.get("mcp") else None,
         store_url=facts["store"],
         classes=frozenset(RuleClass),

@@ -310,8 +310,6 @@ def result_of(exchange: Exchange, method: str) -> dict[str, Any]:
 class McpClient(Client):
     """Calls of the tool over MCP; anything else over HTTP as without it."""
 
-    accept = _ACCEPT
-
     def __init__(self, endpoint: Endpoint, plain: Client) -> None:
         super().__init__(
             endpoint.address, headers=endpoint.headers, seconds_max=endpoint.seconds_max
@@ -402,11 +400,10 @@ class _MessageFlight(Flight):
             self._forgotten()
         return exchange
 
-    def enough(self) -> bool:
+    def enough(self, answer: HttpAnswer) -> bool:
         """Whether the answer is there though the stream has not ended."""
-        answer = self.so_far()
-        kind = "" if answer is None else answer.header("content-type") or ""
-        if answer is None or not kind.lower().startswith(_EVENT_STREAM):
+        kind = answer.header("content-type") or ""
+        if not kind.lower().startswith(_EVENT_STREAM):
             return False
         return message_of(answer, self._request_id) is not None
 

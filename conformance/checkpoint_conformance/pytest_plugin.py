@@ -30,6 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--checkpoint-mcp", metavar="URL", help="its MCP endpoint")
     group.addoption("--checkpoint-store", metavar="URL", help="the Valkey behind it")
     group.addoption(
+        "--checkpoint-class",
+        action="append",
+        default=[],
+        choices=["core", "mcp", "descriptions", "controls"],
+        help="a conformance class that it claims; may be given again",
+    )
+    group.addoption(
         "--checkpoint-target",
         metavar="FILE",
         type=Path,

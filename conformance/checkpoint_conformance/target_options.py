@@ -17,19 +17,35 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VISIBLE: Final = re.compile(r"[\x20-\x7e\t]*")
 
+_TARGET: Final = click.option(
+    "--target",
+    "target_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A target.yaml that says all of the following, or how to start the server.",
+)
+_URL: Final = click.option(
+    "--url",
+    metavar="BASE",
+    help="Root of the server, such as http://127.0.0.1:8080.",
+)
+_HEADER: Final = click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header to send with every request; may be given again.",
+)
+_TIMEOUT: Final = click.option(
+    "--timeout",
+    "seconds_max",
+    type=click.FloatRange(0.1, 60),
+    metavar="SECONDS",
+    help="How long one answer may take before it counts as lost.  [default: 10]",
+)
 _OPTIONS: Final = (
-    click.option(
-        "--target",
-        "target_file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="A target.yaml that says all of the following, or how to start the server.",
-    ),
-    click.option(
-        "--url",
-        metavar="BASE",
-        help="Root of the server, such as http://127.0.0.1:8080.",
-    ),
+    _TARGET,
+    _URL,
     click.option("--controls", metavar="URL", help="Base of its test controls (section 14)."),
     click.option(
         "--mcp", metavar="URL", help="Its MCP endpoint; claims the class mcp where none is named."
@@ -43,13 +59,7 @@ _OPTIONS: Final = (
         metavar="FILE",
         help="A file that it logs to, to look for raw identifiers; may be given again.",
     ),
-    click.option(
-        "--header",
-        "headers",
-        multiple=True,
-        metavar="'NAME: VALUE'",
-        help="A header to send with every request; may be given again.",
-    ),
+    _HEADER,
     click.option(
         "--class",
         "classes",
@@ -64,14 +74,15 @@ _OPTIONS: Final = (
         metavar="'RULE: REASON'",
         help="A rule that is known to be broken; may be given again.",
     ),
-    click.option(
-        "--timeout",
-        "seconds_max",
-        type=click.FloatRange(0.1, 60),
-        metavar="SECONDS",
-        help="How long one answer may take before it counts as lost.  [default: 10]",
-    ),
+    _TIMEOUT,
 )
+
+
+def address_options(command: Command) -> Command:
+    """Add those of the options that say where the target is and how to speak to it."""
+    for option in (_TIMEOUT, _HEADER, _URL, _TARGET):
+        command = option(command)
+    return command
 
 
 def target_options(command: Command) -> Command:
@@ -85,14 +96,14 @@ def describe(
     *,
     target_file: Path | None,
     url: str | None,
-    controls: str | None,
-    store: str | None,
-    logs: tuple[Path, ...] = (),
-    mcp: str | None,
     headers: tuple[str, ...],
-    classes: tuple[str, ...],
-    expected: tuple[str, ...],
     seconds_max: float | None,
+    controls: str | None = None,
+    store: str | None = None,
+    logs: tuple[Path, ...] = (),
+    mcp: str | None = None,
+    classes: tuple[str, ...] = (),
+    expected: tuple[str, ...] = (),
 ) -> "Description | None":
     """The target that the options describe; None where they name none.
 

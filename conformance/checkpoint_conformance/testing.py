@@ -96,7 +96,7 @@ def described_by(config: pytest.Config) -> Description:
             mcp=config.getoption("--checkpoint-mcp"),
             store=config.getoption("--checkpoint-store"),
             headers=(),
-            classes=(),
+            classes=tuple(config.getoption("--checkpoint-class")),
             expected=(),
             seconds_max=None,
         )
@@ -323,6 +323,9 @@ def _beyond(part: str, target: Target) -> str:
     checks = [check for check in CHECKS if check.name == part]
     if any(check.applies_to(target) for check in checks):
         return ""
+    unclaimed = {check.needs_class for check in checks} - {None, *target.claimed_classes}
+    if unclaimed:
+        return f"the class {', '.join(sorted(map(str, unclaimed)))} is not claimed"
     if any(check.needs_store for check in checks):
         return "needs --checkpoint-store, or `store` in the target"
     if any(check.needs_controls for check in checks):

@@ -213,6 +213,18 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
         list(read_file(path))
 
 
+def test_a_few_calls_are_found_among_many(tmp_path: Path) -> None:
+    """By workflow key, however the line spells it; and the steps of the clock alone."""
+    other = dataclasses.replace(FULL, request={**REQUEST, "workflow_key": "w_fedcba9876543210"})
+    path = write(tmp_path / "a.jsonl", FULL, other, LOST, STEP, other)
+    with path.open("a") as file:
+        spelled = json.loads(path.read_text().splitlines()[2])
+        file.write(json.dumps(spelled).replace("w_fedc", "w_\\u0066edc") + "\n")
+    found = read_file(path)
+    assert list(found.calls_with(["w_fedcba9876543210"])) == [other] * 3
+    assert found.clock_steps() == [STEP]
+
+
 def test_a_folder_without_history_is_refused(tmp_path: Path) -> None:
     """Nothing judged is never a pass."""
     with pytest.raises(HistoryError, match="no history"):

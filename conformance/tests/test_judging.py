@@ -323,6 +323,20 @@ def test_times_before_and_after_a_told_step_need_not_agree(tmp_path: Path) -> No
         assert only(judge(path.parent))["verdict"] == verdict
 
 
+def test_what_a_moved_clock_leaves_open_is_not_held_against_the_target(tmp_path: Path) -> None:
+    """A workflow that went on meanwhile, and has no order, says too little to fail or pass."""
+    for told, verdict in ((True, "incomplete"), (False, "fail")):
+        path = tmp_path / str(told) / "a.jsonl"
+        with HistoryWriter(path, begin_header("claim", {"url": "http://h"})) as writer:
+            for call in claim_calls(rounds=1, atomic=False):
+                writer.call(call)
+            if told:
+                writer.clock_step(ClockStep(called_ns=1_001_000_000, returned_ns=1_002_000_000))
+        storm = only(judge(path.parent))
+        assert storm["verdict"] == verdict
+        assert storm["workflows"] == {"clock moved" if told else "illegal": 1}
+
+
 def test_storms_of_one_folder_have_verdicts_of_their_own(tmp_path: Path) -> None:
     """The whole is as bad as the worst."""
     write_history(tmp_path / "a.jsonl", claim_calls())

@@ -68,6 +68,7 @@ def test_the_server_takes_nothing_that_decides() -> None:
     [
         ["--help"],
         ["check", "--help"],
+        ["storm", "--help"],
         ["serve", "--help"],
         ["report", "--help"],
         ["registry", "emit", "--help"],
@@ -84,7 +85,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
         "heavy = {'hypothesis', 'rich', 'redis', 'uvicorn', 'starlette', 'yaml', 'h11', 'asyncio',"
-        " 'msgspec', 'structlog', 'jinja2', 'pytest', 'checkpoint_model'}\n"
+        " 'msgspec', 'structlog', 'jinja2', 'pytest', 'gevent', 'locust',"
+        " 'checkpoint_model'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

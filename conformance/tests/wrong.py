@@ -6,6 +6,7 @@ proxy in front of the right server that changes requests or answers on their way
 """
 
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -115,8 +116,13 @@ def with_header(answer: HttpAnswer, name: str, value: str | None) -> HttpAnswer:
 
 
 @contextmanager
-def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
-    """A proxy in front of a server that does to each exchange what ``tamper`` says."""
+def tampering(
+    target: Address, tamper: Tamper, *, tls: ssl.SSLContext | None = None
+) -> Iterator[Address]:
+    """A proxy in front of a server that does to each exchange what ``tamper`` says.
+
+    With ``tls`` it speaks that to its clients, under the name ``localhost``.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -171,9 +177,15 @@ def tampering(target: Address, tamper: Tamper) -> Iterator[Address]:
         request_queue_size = 256  # a race opens its connections all at once
 
     server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        # Hands are shaken with the first read, in a thread of each connection's own.
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
-        yield Address.parse(f"http://127.0.0.1:{server.server_address[1]}")
+        where = "http://127.0.0.1" if tls is None else "https://localhost"
+        yield Address.parse(f"{where}:{server.server_address[1]}")
     finally:
         server.shutdown()
         server.server_close()

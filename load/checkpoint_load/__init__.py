@@ -1,1 +1,1 @@
-"""Load storms judged by the model. Empty until the storms land; ``check`` has the first race."""
+"""Storms of many contenders at any target, recorded as histories and judged by the model."""

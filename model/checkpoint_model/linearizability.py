@@ -67,12 +67,6 @@ _MS_PER_SECOND: Final = 1000
 _FOREVER_NS: Final = 1 << 100
 """The return of what never returned."""
 
-STAYED_GONE: Final = -1
-"""In an order, no operation: the record had expired, and the clock stepped back to before that.
-Whether it is back is unspecified (WC-TIME-4); this order needs that it is not."""
-STAYED_LAPSED: Final = -2
-"""The same of a claim that had lapsed."""
-
 
 # -- What is judged ---------------------------------------------------------------------
 
@@ -112,8 +106,7 @@ class Placed(NamedTuple):
     """One step of an order: which operation, and the store's time at which it took place."""
 
     operation: int
-    """Its place in the sequence that was checked; or one of ``STAYED_GONE`` and
-    ``STAYED_LAPSED``."""
+    """Its place in the sequence that was checked."""
     observed_at_ms: int
     """Milliseconds since the epoch: the answer's own, or the one found for a lost answer."""
 
@@ -470,7 +463,7 @@ def _moved(verdict: Verdict, places: Sequence[int]) -> Verdict:
     """A verdict whose operations are counted as in the longer sequence that was given."""
     if isinstance(verdict, Unknown):
         return verdict
-    order = tuple(Placed(i if i < 0 else places[i], at_ms) for i, at_ms in verdict.order)
+    order = tuple(Placed(places[i], at_ms) for i, at_ms in verdict.order)
     if isinstance(verdict, Linearizable):
         return replace(verdict, order=order)
     if isinstance(verdict, Illegal):
@@ -534,18 +527,9 @@ def retrace(operations: Sequence[Operation | Seen], order: Iterable[Placed]) -> 
     """The steps of an order, one after the other: what the record was after each."""
     record: Record | None = None
     for place, at_ms in order:
-        if place < 0:
-            record = _stayed(place, record)
-            continue
         done = step(record, operations[place].request, at_ms)
         record = done.record
         yield done
-
-
-def _stayed(what: int, record: Record | None) -> Record | None:
-    if record is None or what == STAYED_GONE:
-        return None
-    return replace(record, claim_expires_at_ms=record.changed_at_ms)
 
 
 def _illegal(seen: Sequence[Seen], whole: "_Search", steps_max: int) -> Illegal:
@@ -767,7 +751,6 @@ class _Choice:
     next_called: dict[str, int]
     next_returned: dict[str, int]
     next_in_time: int
-    latest_ms: int
     others: Iterator[tuple[int, int, Record | None]]
     """What has not been tried: which operation, its time, the record after it."""
 
@@ -804,7 +787,6 @@ class _Search:
         self._next_called = dict.fromkeys(self._by_called, 0)
         self._next_returned = dict.fromkeys(self._by_called, 0)
         self._next_in_time = 0
-        self._latest_ms = 0
         self._placed = bytearray(len(seen))
         self._left = len(in_time)
         self._open: list[int] = []
@@ -828,12 +810,10 @@ class _Search:
                 self.spent = True
                 return False
             key = (self._sum, self.record)
-            leads_on = key not in self._dead and not self._too_far(self.record)
-            # Noted where nothing follows, and also where what could would be in vain: a history
-            # whose very first answer is too late to be explained gets no further than that.
-            if not (changers and leads_on):
+            too_far = self._too_far(self.record)
+            if too_far or not changers:
                 self._note_how_far()
-            if leads_on:
+            if key not in self._dead and not too_far:
                 choices.append(self._choice(key, changers))
             while choices:
                 choice = choices[-1]
@@ -919,13 +899,6 @@ class _Search:
         for i, done in changers:
             yield i, done.observed_at_ms, done.record
         least_ms = self._least_time()
-        if record is not None and self._latest_ms > least_ms:
-            # The clock stepped back. Whether what had expired or lapsed is back is unspecified
-            # (WC-TIME-4).
-            if record.exists(least_ms) and not record.exists(self._latest_ms):
-                yield STAYED_GONE, least_ms, None
-            if record.claim_active(least_ms) and not record.claim_active(self._latest_ms):
-                yield STAYED_LAPSED, least_ms, _stayed(STAYED_LAPSED, record)
         bounds = self._return_bounds()
         until_ms = least_ms
         if self._timeless:
@@ -949,7 +922,7 @@ class _Search:
         if record is None or self._timeless:
             return False
         at_ms = self._least_time()
-        if not record.exists(at_ms) or self._latest_ms > at_ms:
+        if not record.exists(at_ms):
             return False
         one = self._seen[self.in_time[self._next_in_time]]
         if one.generation is None:
@@ -973,13 +946,10 @@ class _Search:
 
     def _mark(self, i: int, at_ms: int) -> None:
         self.trail.append(Placed(i, at_ms))
-        if i < 0:
-            return
         self._placed[i] = 1
         self._sum ^= self._numbers[i]
         if self._seen[i].observed_at_ms is not None:
             self._left -= 1
-            self._latest_ms = max(self._latest_ms, at_ms)
 
     def _place(self, i: int, at_ms: int, record: Record | None) -> None:
         self._mark(i, at_ms)
@@ -996,15 +966,12 @@ class _Search:
             next_called=dict(self._next_called),
             next_returned=dict(self._next_returned),
             next_in_time=self._next_in_time,
-            latest_ms=self._latest_ms,
             others=self._others(changers),
         )
 
     def _return_to(self, choice: _Choice) -> None:
         while len(self.trail) > choice.length:
             i, _ = self.trail.pop()
-            if i < 0:
-                continue
             self._placed[i] = 0
             self._sum ^= self._numbers[i]
             if self._seen[i].observed_at_ms is not None:
@@ -1014,7 +981,6 @@ class _Search:
         self._next_called = dict(choice.next_called)
         self._next_returned = dict(choice.next_returned)
         self._next_in_time = choice.next_in_time
-        self._latest_ms = choice.latest_ms
 
     def _note_how_far(self) -> None:
         if self.deepest is None or self._left < self.deepest.left:
@@ -1098,7 +1064,12 @@ class _Lost:
             kind: object = request
             if isinstance(request, Claim) and mentions[request.holder] == 1:
                 kind = replace(request, holder="")
-            classes.setdefault((kind, seen[i].clock), []).append(i)
+            alike = classes.setdefault((kind, seen[i].clock), [])
+            # Who was called first may be placed first, but that says nothing where it is given
+            # a later time all the same.
+            if alike and self._earliest(i) < self._earliest(alike[-1]):
+                alike = classes.setdefault((kind, seen[i].clock, i), [])
+            alike.append(i)
         self._claims: list[list[int]] = []
         self._moves: dict[tuple[str, int], list[list[int]]] = {}
         for members in classes.values():

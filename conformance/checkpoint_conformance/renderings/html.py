@@ -12,6 +12,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from checkpoint_conformance.graph import Cell, Covered, cells, svg
+from checkpoint_conformance.mcp_client import arguments_of
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     SEQUENCE_MAX,
@@ -27,7 +28,7 @@ from checkpoint_conformance.renderings.facts import (
     text_of,
 )
 from checkpoint_conformance.renderings.pages import digest, environment, own_file
-from checkpoint_conformance.report import VECTORS_SUFFIX
+from checkpoint_conformance.report import VECTORS_SUFFIX, file_stem
 from checkpoint_conformance.verdict import Status, Verdict
 
 _BODY_MAX: Final = 2000
@@ -58,8 +59,8 @@ def render(report: Report) -> str:
     leads_to = {}
     for rule_id in report["rules"]:
         failure = failure_of(report, rule_id)
-        if failure is not None and failure["rules"][0] in own:
-            leads_to[rule_id] = failure["rules"][0]
+        if failure is not None and file_stem(failure) in own:
+            leads_to[rule_id] = file_stem(failure)
     target = report.get("target") or {}
     checks = report.get("checks") or []
     coverage = _coverage(report)
@@ -125,16 +126,17 @@ def _failure(report: Report, failure: Mapping[str, Any]) -> dict[str, Any]:
     told = members(failure)
     sequence = failure.get("sequence") or []
     return {
-        "id": plain(failure["rules"][0], 40),
+        "id": plain(file_stem(failure), 60),
         "rules": [(plain(rule, 40), text_of(report, rule)) for rule in failure["rules"]],
         **{member: plain(failure[member], _TOLD_MAX) for member in ("what", "expected", "got")},
         "differing": [member for member in told if member.differs],
         "equal": [member for member in told if not member.differs],
         "cause": cause_of(report, failure["rules"][0]),
         "is_expected": is_expected(report, failure),
-        "vectors": f"{plain(failure['rules'][0], 40)}{VECTORS_SUFFIX}"
+        "vectors": f"{plain(file_stem(failure), 60)}{VECTORS_SUFFIX}"
         if failure.get("vector")
         else "",
+        "binding": plain(failure.get("binding") or "", 20),
         "check": failure["check"],
         "requests": len(sequence),
         "left_out": max(len(sequence) - SEQUENCE_MAX, 0),
@@ -161,6 +163,8 @@ def _action(body: str) -> str:
         request = json.loads(body)
     except (ValueError, RecursionError):
         return ""
+    call = arguments_of(body.encode("utf-8", "backslashreplace"))
+    request = request if call is None else call
     action = request.get("action") if isinstance(request, dict) else None
     return plain(action, 40) if isinstance(action, str) else ""
 

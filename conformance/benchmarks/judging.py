@@ -1,0 +1,175 @@
+"""How long the judge of histories takes, and how much memory, from 10^3 to 10^6 operations.
+
+Makes histories of a simulated store, judges each in a process of its own, and writes the table into
+``docs/linearizability.md``: ``nox -s bench_judging``.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from simulated import Load, simulate
+
+from checkpoint_conformance.client import Lost
+from checkpoint_conformance.history import DROPPED, Call, HistoryWriter, begin_header
+from checkpoint_conformance.judging import judge_folder
+from checkpoint_model import format_request
+from checkpoint_model.linearizability import Linearizable, check
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+LOST = (0.0, 0.2)
+CLIENTS = 100
+CALLS_PER_WORKFLOW = 100
+ONE_WORKFLOW = (100, 50)
+"""Clients and calls of each, all on one workflow."""
+BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "linearizability.md"
+
+
+def load_of(operations: int, lost: float) -> Load:
+    """A mixed storm of so many operations, with deadlines that come while it goes on."""
+    return Load(
+        clients=CLIENTS,
+        calls_each=operations // CLIENTS,
+        workflows=max(1, operations // CALLS_PER_WORKFLOW),
+        lost=lost,
+        claim_ttl_seconds=1,
+        state_ttl_seconds=2,
+        answer_ms=5.0,
+    )
+
+
+def make(path: Path, operations: int, lost: float) -> None:
+    """Write a history."""
+    header = begin_header("mixed", {"url": "http://127.0.0.1:1"}, {"seed": 0})
+    calls = [
+        (operation, identity)
+        for identity, found in simulate(Random(0), load_of(operations, lost)).items()
+        for operation in found
+    ]
+    calls.sort(key=lambda pair: pair[0].returned_ns or pair[0].called_ns)
+    with HistoryWriter(path, header) as writer:
+        for operation, identity in calls:
+            writer.call(
+                Call(
+                    client=operation.client,
+                    request=format_request(identity, operation.request),
+                    called_ns=operation.called_ns,
+                    returned_ns=operation.returned_ns,
+                    answer=operation.answer or Lost(reason=DROPPED, detail=""),
+                )
+            )
+
+
+def judge(folder: Path) -> dict[str, object]:
+    """Judge it, and say what that took: seconds, processor seconds, megabytes at most."""
+    began, used = time.perf_counter(), time.process_time()
+    judgement = judge_folder(folder)
+    (storm,) = judgement["storms"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": time.perf_counter() - began,
+        "processor": time.process_time() - used,
+        "megabytes": peak / (1024 if sys.platform == "linux" else 1024 * 1024),
+        "verdict": judgement["verdict"],
+        "workflows": storm["workflows"],
+    }
+
+
+def one_workflow(lost: float) -> tuple[float, int]:
+    """Milliseconds of the processor for many operations on one workflow, the median of five."""
+    clients, calls = ONE_WORKFLOW
+    taken, count = [], 0
+    for seed in range(5):
+        load = Load(
+            clients=clients,
+            calls_each=calls,
+            lost=lost,
+            claim_ttl_seconds=1,
+            state_ttl_seconds=60,
+        )
+        (operations,) = simulate(Random(seed), load).values()
+        count = len(operations)
+        used = time.process_time()
+        verdict = check(operations)
+        taken.append((time.process_time() - used) * 1000)
+        assert isinstance(verdict, Linearizable), verdict
+    return sorted(taken)[2], count
+
+
+def measure(sizes: list[int]) -> str:
+    """The table, as Markdown."""
+    headings = (
+        "operations",
+        "workflows",
+        "answers lost",
+        "history",
+        "seconds",
+        "processor seconds",
+        "µs an operation",
+        "peak memory",
+    )
+    lines = [f"| {' | '.join(headings)} |", "|" + "--:|" * len(headings)]
+    for operations in sizes:
+        for lost in LOST:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "mixed.jsonl"
+                _in_a_process("make", str(path), str(operations), str(lost))
+                size = path.stat().st_size
+                found = json.loads(_in_a_process("judge", folder))
+            assert found["verdict"] == "pass", found
+            workflows = found["workflows"]["linearizable"]
+            lines.append(
+                f"| {operations:,} | {workflows:,} | {lost:.0%} | {size / 1e6:,.1f} MB "
+                f"| {found['seconds']:.1f} | {found['processor']:.1f} "
+                f"| {found['processor'] / operations * 1e6:.0f} | {found['megabytes']:,.0f} MB |"
+            )
+            print(lines[-1], file=sys.stderr, flush=True)  # noqa: T201 - what it is for
+    lines += ["", "On one workflow, in memory:", ""]
+    for lost in LOST:
+        milliseconds, count = one_workflow(lost)
+        lines.append(
+            f"- {count:,} operations of {ONE_WORKFLOW[0]} clients, {lost:.0%} of the answers lost: "
+            f"{milliseconds:.0f} ms of the processor"
+        )
+    machine = f"Python {platform.python_version()} on {platform.machine()}, one core of it"
+    return "\n".join(lines) + f"\n\n({machine}.)\n"
+
+
+def _in_a_process(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def main() -> None:
+    """Measure everything, or do one of the parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parts = parser.add_subparsers(dest="part")
+    made = parts.add_parser("make")
+    made.add_argument("path", type=Path)
+    made.add_argument("operations", type=int)
+    made.add_argument("lost", type=float)
+    parts.add_parser("judge").add_argument("folder", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
+    given = parser.parse_args()
+    if given.part == "make":
+        make(given.path, given.operations, given.lost)
+    elif given.part == "judge":
+        print(json.dumps(judge(given.folder)))  # noqa: T201 - read by the process above
+    else:
+        table = measure(given.sizes)
+        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        DOCUMENT.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The end of a run of storms: figures, judgement, verdict, report."""
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from checkpoint_conformance.history import SUFFIX, read_folder
+from checkpoint_conformance.judging import Tell, judge_folder, write_judgement
+from checkpoint_conformance.renderings.storm import write_storm_page
+from checkpoint_conformance.verdict import EXIT_CODES, EXIT_HARNESS_FAULT, Verdict
+from checkpoint_load import report
+from checkpoint_load.figures import Figures
+from checkpoint_load.plan import Plan
+from checkpoint_load.terminal import show
+
+
+def conclude(
+    plan: Plan,
+    *,
+    users: int,
+    interrupted: str,
+    faults: Sequence[str],
+    tell: Tell | None,
+) -> int:
+    """Judge what a run left in its folder, and write the report; the exit status (D5).
+
+    Args:
+        plan: what was to be done.
+        users: how many did it, each with histories of its own.
+        interrupted: why it ended early; empty where it did not.
+        faults: what went wrong in the harness itself.
+        tell: is told how far the judge is, by a process that another one shows; that one will
+            show the result too. The result is printed here if None.
+    """
+    try:
+        document = _document(plan, users, interrupted, faults, tell)
+        status = EXIT_CODES.get(Verdict(document["verdict"]), EXIT_HARNESS_FAULT)
+    except Exception:  # whatever it is, there is no verdict
+        details = traceback.format_exc()
+        document = report.error_document("a fault of the harness", seed=plan.seed, details=details)
+        status = EXIT_HARNESS_FAULT
+    report.write(plan.folder, document)
+    if (plan.folder / report.JUDGEMENT).exists():
+        write_storm_page(plan.folder)  # which reads the report, too
+    if tell is None:
+        show(Console(), document, plan.folder)
+    return status
+
+
+def _document(
+    plan: Plan, users: int, interrupted: str, faults: Sequence[str], tell: Tell | None
+) -> dict[str, Any]:
+    files = read_folder(plan.folder) if list(plan.folder.glob(f"*{SUFFIX}")) else []
+    storms = {
+        storm.name: Figures(
+            storm=storm,
+            contenders=plan.contenders,
+            rounds_asked=None if plan.duration_seconds else plan.rounds_max * users,
+        )
+        for storm in plan.storms
+    }
+    for file in files:
+        storms[file.header.storm].read(file)
+    # One that was stopped ends at once; `recheck` judges what there is of it.
+    judged = {} if interrupted or faults or not files else _judged(plan.folder, tell)
+    told = [_storm(figures, judged.get(name)) for name, figures in storms.items()]
+    incomplete = [f"{one['name']}: {why}" for one in told for why in one["incomplete_because"]]
+    if interrupted:
+        incomplete = [interrupted]
+    verdict = Verdict.ERROR if faults else _worst(one["verdict"] for one in told)
+    return {
+        "format": report.FORMAT,
+        "verdict": str(verdict),
+        "line": _line(verdict, told, interrupted),
+        "incomplete_because": incomplete,
+        "storms": told,
+        "histories": [file.path.name for file in files],
+        "target": {**plan.asked, "description": plan.description},
+        "users": users,
+        "parameters": plan.parameters,
+        "versions": report.versions(),
+        **({"details": "\n".join(faults)} if faults else {}),
+    }
+
+
+def _judged(folder: Path, tell: Tell | None) -> dict[str, dict[str, Any]]:
+    """The judgement of each storm, by the judge of all histories; it is written beside them."""
+    judgement = judge_folder(folder, tell=tell)
+    write_judgement(folder, judgement)
+    return {storm["storm"]: storm for storm in judgement["storms"]}
+
+
+def _storm(figures: Figures, judged: Mapping[str, Any] | None) -> dict[str, Any]:
+    incomplete = list(figures.incomplete_because)
+    if judged is None:
+        incomplete.append("its answers were not judged")
+        verdict = Verdict.INCOMPLETE
+    else:
+        said = {_kind(why) for why in incomplete}
+        incomplete += [why for why in judged["incomplete_because"] if _kind(why) not in said]
+        verdict = Verdict(judged["verdict"])
+        if incomplete and verdict is Verdict.PASS:
+            verdict = Verdict.INCOMPLETE
+    return {
+        **figures.document,
+        "verdict": str(verdict),
+        "incomplete_because": incomplete,
+        "failures": [] if judged is None else [_failure(one) for one in judged["failures"]],
+    }
+
+
+def _kind(why: str) -> str:
+    """A reason without its figures: the judge has its own for too little contention."""
+    return why.partition(":")[0]
+
+
+def _failure(judged: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person needs of a failure; the whole of it is in the judgement."""
+    members = ["rules", "kind", "what", "expected", "got", "why", "workflow", "operation", "state"]
+    return {member: judged.get(member) for member in members}
+
+
+def _worst(verdicts: Iterable[str]) -> Verdict:
+    found = set(verdicts)
+    for verdict in (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.PASS):
+        if verdict in found:
+            return verdict
+    return Verdict.INCOMPLETE
+
+
+def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: str) -> str:
+    requests = sum(storm["requests"] + storm["setup_requests"] for storm in storms)
+    rounds = sum(storm["rounds"] for storm in storms)
+    kinds = "one storm" if len(storms) == 1 else f"{len(storms)} storms"
+    did = f"{rounds:,} rounds of {kinds}, {requests:,} requests"
+    match verdict:
+        case Verdict.PASS:
+            return f"PASS: one order explains every answer; {did}"
+        case Verdict.FAIL:
+            rules = dict.fromkeys(
+                rule for storm in storms for one in storm["failures"] for rule in one["rules"]
+            )
+            return f"FAIL: {', '.join(rules)} broken; {did}"
+        case Verdict.INCOMPLETE:
+            why = interrupted or "too little was seen to say"
+            return f"INCOMPLETE: {why}; {did}"
+    return f"ERROR: the harness itself failed; {did}"

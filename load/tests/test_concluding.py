@@ -1,0 +1,105 @@
+"""The end of a run that did not come to a verdict, and the options that are no plan."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from storm_runs import SCHEMA
+
+from checkpoint_load import report
+from checkpoint_load.concluding import conclude
+from checkpoint_load.plan import Plan, PlanError
+
+
+def planned(folder: Path, **changed: object) -> Plan:
+    """The plan in Locust's options as they are by default, but for some."""
+    options: dict[str, object] = {
+        "storms": "",
+        "contenders": 100,
+        "rounds": 0,
+        "duration": 0,
+        "seed": 7,
+        "lose": 5,
+        "report": str(folder),
+        "answer_timeout": 0,
+        "storm_headers": {},
+        "target_name": "",
+        "target_version": "",
+        "target_description": "",
+    }
+    host = changed.pop("host", "http://127.0.0.1:9")
+    return Plan.of(SimpleNamespace(host=host, parsed_options=SimpleNamespace(**options | changed)))
+
+
+def concluded(folder: Path, **how: Any) -> tuple[int, dict[str, Any]]:
+    """The exit status, and the report, which matches its schema."""
+    told = {"users": 1, "interrupted": "", "faults": [], **how}
+    report.begin(folder, seed=7)
+    status = conclude(planned(folder), **told, tell=lambda *_: None)
+    document = report.read(folder)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema_rs.Draft202012Validator(schema).validate(document)
+    return status, document
+
+
+def test_a_fault_of_the_harness_is_no_verdict(tmp_path: Path) -> None:
+    """Its exit status is its own, and what happened is told."""
+    status, document = concluded(tmp_path, faults=["Traceback: a fault"])
+    assert (status, document["verdict"]) == (4, "error")
+    assert document["details"] == "Traceback: a fault"
+
+
+def test_an_interrupted_run_is_incomplete(tmp_path: Path) -> None:
+    """For the reason that is given, and no other."""
+    status, document = concluded(tmp_path, interrupted="stopped before the end")
+    assert (status, document["verdict"]) == (3, "incomplete")
+    assert document["incomplete_because"] == ["stopped before the end"]
+
+
+def test_a_history_that_is_none_is_a_fault(tmp_path: Path) -> None:
+    """Nothing is concluded from what cannot be read."""
+    (tmp_path / "claim.jsonl").write_text("no history\n")
+    status, document = concluded(tmp_path)
+    assert (status, document["verdict"]) == (4, "error")
+    assert "claim.jsonl" in document["details"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"storms": "claim, clam"}, "--storms: there is no 'clam'"),
+        ({"contenders": 9}, "--contenders: from 10 to 10000"),
+        ({"contenders": 10_001}, "--contenders: from 10 to 10000"),
+        ({"rounds": -1}, "--rounds: from 0 to"),
+        ({"duration": 86_401}, "--duration: from 0 to 86400"),
+        ({"lose": 51}, "--lose: from 0 to 50"),
+        ({"host": "127.0.0.1:8080"}, "--host: .* is no base URL"),
+        ({"host": None}, "--host: '' is no base URL"),
+    ],
+)
+def test_options_that_are_no_plan_are_refused(
+    changed: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    """By name and bound: no loop is without a limit."""
+    with pytest.raises(PlanError, match=told):
+        planned(tmp_path, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "rounds_max", "seconds_max"),
+    [
+        ({}, 20, 900),
+        ({"rounds": 3}, 3, 900),
+        ({"duration": 60}, 1_000_000, 60),
+        ({"rounds": 3, "duration": 60}, 3, 60),
+    ],
+)
+def test_rounds_and_time_are_bounded(
+    changed: dict[str, object], rounds_max: int, seconds_max: float, tmp_path: Path
+) -> None:
+    """Whichever comes first."""
+    plan = planned(tmp_path, **changed)
+    assert (plan.rounds_max, plan.time_max_seconds) == (rounds_max, seconds_max)
