@@ -201,7 +201,7 @@
     const [x, y, w, h] = box(op);
     if (x > width() || x + w < LEFT) return;
     const faint = op.place === null && !op.wrong && op.workflow.failure && op.kind < 3;
-    g.globalAlpha = faint ? 0.4 : 1;
+    g.globalAlpha = faint ? 0.5 : 1;
     if (op.wrong) {
       g.fillStyle = colours.k5; g.fillRect(x, y, w, h);
       if (h >= 8 && w >= 12) cross(g, x + 6, y + h / 2, Math.min(h / 2 - 1.5, 4), colours.card);
