@@ -105,6 +105,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts += [("Implementation", named)] if named else []
         facts.append(("Target", target.get("url") or ""))
         access = ["the tool"]
+        access += ["its MCP endpoint"] if target.get("mcp") else []
         access += ["test controls"] if target.get("controls") else []
         access += ["its store"] if target.get("store") else []
         facts.append(("Access to", ", ".join(access)))
