@@ -6,13 +6,16 @@ history again only for those workflows that are shown. What it finds is a docume
 (``judgement.json``, described by ``judgement.schema.json``) from which every view is rendered.
 """
 
+import gc
 import json
 import statistics
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -84,6 +87,7 @@ _DECISIVE: Final = frozenset(
 )
 """Members that are wrong only where the state or the decision is."""
 _WORDING: Final = frozenset({"type", "title", "detail", "recovery"})
+_CODES: Final = frozenset(map(str, ErrorCode))
 
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Told now and then what is being done, how far it is, and of how much (0: not known)."""
@@ -112,10 +116,11 @@ def judge_folder(
     storms: dict[str, list[HistoryFile]] = defaultdict(list)
     for file in read_folder(folder):
         storms[file.header.storm].append(file)
-    judged = [
-        _Storm(name, files, steps_max, tell or _say_nothing).judge()
-        for name, files in storms.items()
-    ]
+    with _no_collector():
+        judged = [
+            _Storm(name, files, steps_max, tell or _say_nothing).judge()
+            for name, files in storms.items()
+        ]
     verdict = _worst(Verdict(storm["verdict"]) for storm in judged)
     return {
         "format": FORMAT,
@@ -125,6 +130,21 @@ def judge_folder(
         "line": f"{verdict.upper()}: " + "; ".join(f"{s['storm']}: {s['line']}" for s in judged),
         "storms": judged,
     }
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without the garbage collector: of what is kept of a million calls nothing is a cycle.
+
+    It would look through all of them, again and again, and find nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def exit_code(judgement: Mapping[str, Any]) -> int:
@@ -201,6 +221,7 @@ class _Release(NamedTuple):
 class _Workflow:
     """What is kept of one workflow until it is judged."""
 
+    identity: Identity
     seen: list[Seen] = field(default_factory=list)
     calls: int = 0
     round: int | None = None
@@ -227,6 +248,51 @@ class _Counts:
     lost_why: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(slots=True)
+class _Clock:
+    """What is gathered of the calls that one monotonic clock stamped."""
+
+    id: str
+    offsets: Offsets | None
+    """None where its times are not held against the target's."""
+    sent: "array[float]" = field(default_factory=lambda: array("d"))
+    returned: "array[float]" = field(default_factory=lambda: array("d"))
+    """When those that were answered were sent, and when they returned, in nanoseconds."""
+
+
+class _Requests:
+    """Requests, each read once: most of a storm's ask what another did of some other workflow."""
+
+    _ASKED: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+        "claim": itemgetter("holder", "claim_ttl_seconds", "state_ttl_seconds", "retry_failed"),
+        "transition": itemgetter("holder", "generation", "to_stage", "observation_key"),
+        "abandon": itemgetter("holder", "generation"),
+    }
+    """What each action must bring, beside the workflow."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Request] = {}
+
+    def read(self, body: Mapping[str, Any]) -> Request:
+        """As :func:`parse_request` does, with the same errors, and one object for equal ones."""
+        action = body["action"]
+        try:
+            # What need not be there says the same as null.
+            if action == "status":
+                asked: Any = (action, body.get("holder"))
+            elif action == "transition":
+                evidence = body.get("evidence_type"), body.get("evidence_fingerprint")
+                asked = (action, self._ASKED[action](body), evidence)
+            else:
+                asked = (action, self._ASKED[action](body))
+        except KeyError:
+            return parse_request(body)[1]
+        request = self._known.get(asked)
+        if request is None:
+            request = self._known[asked] = parse_request(body)[1]
+        return request
+
+
 class _Storm:
     """The judge of one storm of a history, all its files together."""
 
@@ -237,11 +303,13 @@ class _Storm:
         self._tell = tell
         self._counts = _Counts()
         self._clients: set[str] = set()
-        self._workflows: dict[Identity, _Workflow] = defaultdict(_Workflow)
+        self._workflows: dict[Identity, _Workflow] = {}
+        self._named: dict[tuple[str, str], _Workflow] = {}
+        """The same by namespace and key: hashing an identity takes longer than all else of it."""
+        self._requests = _Requests()
         self._latencies: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._releases: dict[tuple[int, str], list[_Release]] = defaultdict(list)
-        self._spans: dict[str, tuple[array[float], array[float]]] = {}
-        self._offsets: dict[str, Offsets] = {}
+        self._clocks: dict[str, _Clock] = {}
         self._steps: list[tuple[int, int]] = []
         self._kept: dict[Any, Any] = {}
         self._cut_off: list[str] = []
@@ -268,11 +336,14 @@ class _Storm:
         steps = self._clock_steps()
         self._steps = [step for moved in steps.values() for step in moved]
         for file in self.files:
-            clock = file.header.clock.id
-            # Where the clock was moved is known by one clock of ours alone; times that another
-            # stamped are not held against the target's then.
-            if clock not in self._offsets and (not steps or clock in steps):
-                self._offsets[clock] = Offsets(steps.get(clock, ()))
+            clock_id = file.header.clock.id
+            clock = self._clocks.get(clock_id)
+            if clock is None:
+                # Where the clock was moved is known by one clock of ours alone; times that another
+                # stamped are not held against the target's then.
+                known = not steps or clock_id in steps
+                offsets = Offsets(steps.get(clock_id, ())) if known else None
+                clock = self._clocks[clock_id] = _Clock(clock_id, offsets)
             ended = False
             for entry in file:
                 if isinstance(entry, Call):
@@ -298,27 +369,33 @@ class _Storm:
                 found.setdefault(file.header.clock.id, []).extend(steps)
         return found
 
-    def _take(self, call: Call, clock: str) -> None:
+    def _take(self, call: Call, clock: _Clock) -> None:
         counts = self._counts
         counts.calls += 1
         counts.repeated += call.attempts > 1
         self._clients.add(call.client)
+        called_ns, returned_ns = call.called_ns, call.returned_ns
         try:
-            identity, request = parse_request(call.request)
+            workflow = self._workflow_of(call.request)
+            request = self._requests.read(call.request)
         except (KeyError, ValueError, TypeError) as error:
             raise HistoryError(
                 f"a call of {plain(call.client, 40)} has a request that section 3 does not admit: "
                 f"{type(error).__name__}: {plain(error, 200)}"
             ) from None
         answered = call.answer if isinstance(call.answer, Answered) else None
-        workflow = self._workflows[identity]
         workflow.calls += 1
         if workflow.round is None:
             workflow.round = call.round
-        workflow.first_ns = min(workflow.first_ns, call.called_ns)
-        workflow.last_ns = max(workflow.last_ns, call.returned_ns or call.called_ns)
+        if called_ns < workflow.first_ns:
+            workflow.first_ns = called_ns
+        last_ns = returned_ns or called_ns
+        if last_ns > workflow.last_ns:
+            workflow.last_ns = last_ns
         try:
-            seen = see_call(request, call.called_ns, call.returned_ns, answered, clock=clock)
+            seen = see_call(
+                request, called_ns, returned_ns, answered, clock=clock.id, kept=self._kept
+            )
         except AnswerError as error:
             workflow.fault = workflow.fault or str(error)
             counts.decided += 1
@@ -327,36 +404,30 @@ class _Storm:
         self._count(call, answered, seen)
         decided = seen is not None and seen.observed_at_ms is not None
         if seen is not None:
-            workflow.seen.append(self._shared(seen))
-        if answered is not None and call.returned_ns is not None:
-            action = str(request.action)
-            self._latencies[action].append((call.returned_ns - call.called_ns) / _MS)
-            spans = self._spans.setdefault(clock, (array("d"), array("d")))
-            spans[0].append(call.sent_ns or call.called_ns)
-            spans[1].append(call.returned_ns)
+            workflow.seen.append(seen)
+        if answered is not None and returned_ns is not None:
+            self._latencies[call.request["action"]].append((returned_ns - called_ns) / _MS)
+            clock.sent.append(call.sent_ns or called_ns)
+            clock.returned.append(returned_ns)
             if decided:
-                self._take_decided(call, answered, seen, workflow, clock)
+                assert seen is not None
+                assert seen.observed_at_ms is not None
+                if clock.offsets is not None:
+                    who = (call.client, called_ns, returned_ns, seen.observed_at_ms)
+                    clock.offsets.add(who, called_ns, returned_ns, seen.observed_at_ms)
+                workflow_hash = (answered.members or {}).get("workflow_hash")
+                if isinstance(workflow_hash, str):
+                    workflow.hashes.add(self._kept.setdefault(workflow_hash, workflow_hash))
         if call.round is not None and call.burst is not None:
-            self._take_release(call, request, identity, answered, decided=decided)
+            self._take_release(call, request, workflow.identity, answered, decided=decided)
 
-    def _take_decided(
-        self,
-        call: Call,
-        answered: Answered,
-        seen: Seen | None,
-        workflow: _Workflow,
-        clock: str,
-    ) -> None:
-        assert seen is not None
-        assert seen.observed_at_ms is not None
-        assert call.returned_ns is not None
-        offsets = self._offsets.get(clock)
-        if offsets is not None:
-            who = (call.client, call.called_ns, call.returned_ns, seen.observed_at_ms)
-            offsets.add(who, call.called_ns, call.returned_ns, seen.observed_at_ms)
-        workflow_hash = (answered.members or {}).get("workflow_hash")
-        if isinstance(workflow_hash, str):
-            workflow.hashes.add(self._kept.setdefault(workflow_hash, workflow_hash))
+    def _workflow_of(self, body: Mapping[str, Any]) -> _Workflow:
+        name = (body["namespace"], body["workflow_key"])
+        workflow = self._named.get(name)
+        if workflow is None:
+            identity = Identity(namespace=name[0], workflow_key=name[1])
+            workflow = self._named[name] = self._workflows[identity] = _Workflow(identity)
+        return workflow
 
     def _count(self, call: Call, answered: Answered | None, seen: Seen | None) -> None:
         counts = self._counts
@@ -366,17 +437,17 @@ class _Storm:
             counts.dropped += reason == DROPPED
             counts.lost_why[plain(reason, 80)] += 1
             return
-        members = answered.members or {}
-        code = members.get("code")
+        code = (answered.members or {}).get("code")
+        told = seen is not None and seen.observed_at_ms is not None
         if seen is None:
             counts.unchanged += 1
-        elif seen.observed_at_ms is None:
-            counts.untold += 1
-        else:
+        elif told:
             counts.decided += 1
-        if isinstance(code, str) and code in ErrorCode.__members__:
+        else:
+            counts.untold += 1
+        if isinstance(code, str) and code in _CODES:
             counts.answers[code] += 1
-        elif seen is not None and seen.observed_at_ms is not None:
+        elif told:
             counts.answers["result"] += 1
         else:
             counts.answers[f"HTTP {answered.status}"] += 1
@@ -411,18 +482,10 @@ class _Storm:
             )
         )
 
-    def _shared(self, seen: Seen) -> Seen:
-        """The same, with one object for whatever is equal: most answers are much alike."""
-        kept = self._kept
-        return seen._replace(
-            request=kept.setdefault(seen.request, seen.request),
-            shape=kept.setdefault(seen.shape, seen.shape),
-        )
-
     def _with_earliest(self, seen: Seen) -> Seen:
         if seen.observed_at_ms is not None:
             return seen
-        offsets = self._offsets.get(seen.clock)
+        offsets = self._clocks[seen.clock].offsets
         if offsets is None:
             return seen
         return seen._replace(earliest_ms=offsets.earliest_ms(seen.called_ns))
@@ -472,8 +535,8 @@ class _Storm:
         )
 
     def _offset_faults(self) -> Iterator[OffsetFault]:
-        for offsets in self._offsets.values():
-            fault = offsets.fault()
+        for clock in self._clocks.values():
+            fault = None if clock.offsets is None else clock.offsets.fault()
             if fault is not None:
                 yield fault
 
@@ -590,7 +653,7 @@ class _Storm:
         return shown, failure
 
     def _operation(self, call: Call, clock: str) -> Operation:
-        offsets = self._offsets.get(clock)
+        offsets = self._clocks[clock].offsets
         answered = call.answer if isinstance(call.answer, Answered) else None
         return Operation(
             client=call.client,
@@ -678,8 +741,8 @@ class _Storm:
     def _in_flight(self) -> list[int]:
         """Of each clock, the most requests that were in flight at once."""
         most = []
-        for sent, returned in self._spans.values():
-            starts, ends = sorted(sent), sorted(returned)
+        for clock in self._clocks.values():
+            starts, ends = sorted(clock.sent), sorted(clock.returned)
             best = over = 0
             for number, start in enumerate(starts):
                 # Closed intervals: one that returned just now is still in flight.
@@ -690,10 +753,9 @@ class _Storm:
         return most
 
     def _per_second(self) -> float:
-        seconds = [
-            (max(returned) - min(sent)) / 1e9 for sent, returned in self._spans.values() if sent
-        ]
-        answered = sum(len(sent) for sent, _ in self._spans.values())
+        clocks = [clock for clock in self._clocks.values() if clock.sent]
+        seconds = [(max(clock.returned) - min(clock.sent)) / 1e9 for clock in clocks]
+        answered = sum(len(clock.sent) for clock in clocks)
         return round(answered / max(seconds), 1) if seconds and max(seconds) > 0 else 0.0
 
     def _hits(
@@ -711,13 +773,14 @@ class _Storm:
         crowded = max(in_flight, default=0) >= CONTENDERS_MIN
         workflows = self._verdicts["linearizable"]
         alone = workflows if crowded else 0
+        held_against = any(clock.offsets is not None for clock in self._clocks.values())
         clock_held = not any("WC-TIME-1" in failure["rules"] for failure in failures)
         return {
             "WC-CONC-1": len({b["round"] for b in judged}) if bursts else alone,
             "WC-CONC-2": len({b["round"] for b in judged if b["claims"] >= CONTENDERS_MIN}),
             "WC-CONC-3": len({b["round"] for b in judged if b["sends"] >= CONTENDERS_MIN}),
             "WC-CONC-4": self._met_others(),
-            "WC-TIME-1": self._counts.decided if self._offsets and clock_held else 0,
+            "WC-TIME-1": self._counts.decided if held_against and clock_held else 0,
             "WC-ID-2": sum(len(w.hashes) == 1 and w.calls > 1 for w in self._workflows.values()),
         }
 

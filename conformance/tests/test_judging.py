@@ -13,7 +13,13 @@ from simulated import EPOCH_MS, Load
 from storms import claim_calls, mixed_calls, with_members, write_history
 
 from checkpoint_conformance.client import Lost, LostReason
-from checkpoint_conformance.history import Call, ClockStep, HistoryWriter, begin_header
+from checkpoint_conformance.history import (
+    Call,
+    ClockStep,
+    HistoryError,
+    HistoryWriter,
+    begin_header,
+)
 from checkpoint_conformance.judging import (
     FAILURES_SHOWN_MAX,
     JudgementError,
@@ -268,6 +274,30 @@ def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:
     calls[-1] = with_members(calls[-1], observed_at=None)
     storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
     assert storm["failures"][0]["rules"] == ["WC-TIME-5"]
+
+
+@pytest.mark.parametrize("member", ["stage", "generation", "configuration", "observed_at"])
+@pytest.mark.parametrize("value", [[], {}, ["claimed"], {"a": []}])
+def test_an_answer_of_another_kind_is_a_failure_and_no_fault_of_the_judge(
+    tmp_path: Path, member: str, value: Any
+) -> None:
+    """Lists where words belong, in an answer that the search meets."""
+    calls = claim_calls(rounds=1)
+    calls = [calls[0], *(with_members(c, **{member: value}) for c in calls[1:4]), *calls[4:]]
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
+    assert storm["failures"][0]["kind"] == "illegal"
+
+
+@pytest.mark.parametrize("missing", ["action", "workflow_key", "holder", "retry_failed"])
+def test_a_request_that_lacks_a_member_is_no_history(tmp_path: Path, missing: str) -> None:
+    """Also where one like it, whole, was read before."""
+    first, second, *rest = claim_calls(rounds=1)
+    request = {k: v for k, v in first.request.items() if k != missing}
+    folder = write_history(
+        tmp_path / "a.jsonl", [first, replace(second, request=request), *rest], storm="claim"
+    )
+    with pytest.raises(HistoryError, match=f"of c1 has a request .* KeyError: '{missing}'"):
+        judge_folder(folder)
 
 
 def test_the_files_of_several_workers_are_judged_together(tmp_path: Path) -> None:
