@@ -89,8 +89,15 @@ def doctor(**target: Any) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--over",
+    type=click.Choice(["http", "mcp"]),
+    default="http",
+    show_default=True,
+    help="The binding to send them by.",
+)
 @target_options
-def replay(file: Path, **target: Any) -> None:
+def replay(file: Path, over: str, **target: Any) -> None:
     """Send the vectors of a file to a target, such as those of an earlier failure.
 
     Times are the controls' business: a vector in which time passes needs them.
@@ -101,7 +108,7 @@ def replay(file: Path, **target: Any) -> None:
         raise click.UsageError(_NO_TARGET)
     from checkpoint_conformance.replaying import replay_file
 
-    sys.exit(replay_file(file, description))
+    sys.exit(replay_file(file, description, over))
 
 
 @click.command()

@@ -27,7 +27,7 @@ def recheck(folder: Path, steps_max: int | None) -> None:
     """Judge a history that a storm wrote, by the model of this version.
 
     Nothing is sent to anybody. DIR is the folder with the history, or one file of it; the verdict
-    is printed, and written beside the history as judgement.json.
+    is printed, and written beside the history as judgement.json and, to be looked at, storm.html.
 
     Exit code 0 if every storm passes, 1 if one fails, 3 if one says too little to pass, 2 if there
     is no history.
@@ -41,16 +41,21 @@ def recheck(folder: Path, steps_max: int | None) -> None:
         judge_folder,
         write_judgement,
     )
+    from checkpoint_conformance.renderings.storm import write_storm_page
+    from checkpoint_conformance.report import FolderError
+    from checkpoint_conformance.terminal import Output
     from checkpoint_model.linearizability import STEPS_MAX
 
-    output, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    output, progress = Output(highlight=False), Console(stderr=True, highlight=False)
     try:
         judgement = judge_folder(folder, steps_max=steps_max or STEPS_MAX, tell=_tell(progress))
         path = write_judgement(folder, judgement)
-    except (HistoryError, JudgementError) as error:
+        page = write_storm_page(path.parent)
+    except (HistoryError, JudgementError, FolderError) as error:
         raise click.UsageError(str(error)) from None
     show_judgement(output, judgement)
     output.print(f"\nThe whole judgement is in {path}.", markup=False, soft_wrap=True)
+    output.print(f"To look at it: {page}", markup=False, soft_wrap=True)
     raise SystemExit(exit_code(judgement))
 
 

@@ -12,6 +12,7 @@ from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
 from checkpoint_conformance.renderings.terminal import show_failure
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.targets import Description, TargetError
@@ -19,21 +20,22 @@ from checkpoint_conformance.vectors import Vector, VectorError, read_vectors
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_UNREACHABLE, Verdict
 
 
-def replay_file(file: Path, description: Description) -> int:
-    """Send every vector of a file; the exit status."""
+def replay_file(file: Path, description: Description, over: str = Binding.HTTP) -> int:
+    """Send every vector of a file by a binding; the exit status."""
     console, errors = terminal.Output(), Console(stderr=True)
     try:
         vectors = read_vectors(file.read_text(encoding="utf-8"))
         with ExitStack() as stack:
             target = stack.enter_context(running(description))
             preflight(target)
-            _needs_no_more(target, vectors)
+            _needs_no_more(target, vectors, Binding(over))
             progress = stack.enter_context(terminal.LiveProgress(console))
             run = Run(target=target, profile=PROFILES["quick"], seed=0, progress=progress)
             stack.callback(run.close)
             run.check_name = "replay"
             progress.check(f"{len(vectors)} vectors of {file.name}")
-            with run.frozen() if run.controls is not None else nullcontext():
+            frozen = run.frozen() if run.controls is not None else nullcontext()
+            with run.over(Binding(over)), frozen:
                 for number, vector in enumerate(vectors):
                     progress.advance(number, len(vectors))
                     run.attempt(send_vector, run, vector)
@@ -60,7 +62,9 @@ def replay_file(file: Path, description: Description) -> int:
     return EXIT_CODES[verdict]
 
 
-def _needs_no_more(target: Target, vectors: list[Vector]) -> None:
+def _needs_no_more(target: Target, vectors: list[Vector], binding: Binding) -> None:
+    if binding is Binding.MCP and target.mcp is None:
+        raise UnreachableError("Over MCP? Give --mcp, the URL of the endpoint, too.")
     if target.controls is None and any(map(_takes_time, vectors)):
         raise UnreachableError("Time passes in these vectors: give --controls too.")
 

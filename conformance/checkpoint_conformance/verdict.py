@@ -233,6 +233,8 @@ def _status_over(
     if rule.rule_class not in target.claimed_classes:
         if rule.rule_class is RuleClass.CONTROLS:
             return status(Status.NOT_APPLICABLE, "no controls given (--controls)")
+        if rule.rule_class in target.classes:
+            return status(Status.NOT_APPLICABLE, "no MCP endpoint given (--mcp)")
         return status(Status.NOT_APPLICABLE, f"the class {rule.rule_class} is not claimed")
     if rule.floor is None:
         return status(Status.NOT_RUN, "no check yet")

@@ -1,6 +1,6 @@
-// Put at the end of a page by test_html_in_browser.py: says how the page is laid out.
+// Put at the end of a page by browsing.py: says how the page is laid out.
 const measured = {};
-const scrolls = (element) => element.closest("figure, .scroll, pre, svg, .skip, [hidden]");
+const scrolls = (element) => element.closest("figure, .scroll, .lanes, .near, pre, svg, .skip, [hidden]");
 const visible = (element) => element.checkVisibility({ visibilityProperty: true });
 const elements = [...document.body.querySelectorAll("*")].filter((e) => visible(e) && !scrolls(e));
 const named = (e) => `${e.tagName.toLowerCase()}.${e.className} «${e.textContent.trim().slice(0, 30)}»`;
@@ -63,34 +63,5 @@ for (const e of document.body.querySelectorAll("*")) {
 measured.faint = [...new Set(measured.faint)];
 measured.page = getComputedStyle(document.body).backgroundColor;
 
-// The page's own script.
-const shown = () => document.querySelectorAll(".row:not([hidden])").length;
-const filters = document.querySelector(".filters");
-measured.filters = { usable: !filters.hidden, all: shown() };
-for (const button of filters.querySelectorAll("[data-show]")) {
-  button.click();
-  measured.filters[button.dataset.show || "all again"] = shown();
-}
-const search = filters.querySelector("input");
-filters.querySelector("[data-show='']").click();
-search.value = "wc-time-";
-search.dispatchEvent(new Event("input"));
-measured.filters.found = shown();
-search.value = "nothing is like this";
-search.dispatchEvent(new Event("input"));
-measured.filters.nothing = !document.querySelector(".nothing").hidden;
-search.value = "";
-search.dispatchEvent(new Event("input"));
-measured.copies = [...document.querySelectorAll("[data-copy]")].filter(visible).length;
-const fold = document.querySelector("[data-fold]");
-if (fold) {
-  const rows = () => [...document.querySelectorAll(".equal")[0].rows].filter(visible).length;
-  measured.fold = [rows(), (fold.click(), rows()), (fold.click(), rows())];
-}
-const first = document.querySelector(".primary");
-measured.first = first ? document.querySelector(first.hash).querySelector("h3").textContent : "";
-
-const told = document.createElement("pre");
-told.id = "measured";
-told.textContent = JSON.stringify(measured);
-document.body.append(told);
+// Called by what is put after this, and knows one kind of page.
+const finish = () => parent.postMessage(JSON.stringify(measured), "*");

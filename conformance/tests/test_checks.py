@@ -964,7 +964,7 @@ def test_no_floor_depends_on_chance(target: Target, access: str) -> None:
     run = Run(target=target, profile=PROFILES["quick"], seed=1, progress=Quiet())
     for check in CHECKS:
         if check.applies_to(target) and check.name != "stateful":
-            check.run(run)
+            run.play(check)
     run.close()
     judged = judge(run.tally, target)
     short = [f"{s.rule.id}: {s.reason}" for s in judged.rules.values() if s.counts_as_gap]

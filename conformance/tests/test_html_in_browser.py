@@ -1,82 +1,29 @@
 """``report.html`` in a real browser: how it is laid out, what its script does, how it looks."""
 
-import json
-import subprocess
 from collections.abc import Callable
-from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import reports
+from browsing import DARK, DESK, PHONE, Browser, browser_in, layout
 from PIL import Image
 
 from checkpoint_conformance.renderings.html import render
 from checkpoint_conformance.rules import rules
 
-BROWSER_SECONDS_MAX: Final = 120
-DESK, PHONE = 1280, 390
-FLAGS: Final = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--hide-scrollbars", "--force-device-scale-factor=1"),
-)
-DARK: Final = "--blink-settings=preferredColorScheme=0"
-MEASURE: Final = Path(__file__).with_name("measure.js").read_text(encoding="utf-8")
-POLICY: Final = '<meta http-equiv="Content-Security-Policy"'
-
-Browser = Callable[..., str]
+OWN: Final = Path(__file__).with_name("measure_report.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def browser(tool: Callable[[str], str], tmp_path: Path) -> Browser:
-    """Run Chromium once, with a profile of its own, on a page; what it printed."""
-    program = tool("chromium")
-
-    def run(page: str, *arguments: str) -> str:
-        path = tmp_path / "page.html"
-        path.write_text(page, encoding="utf-8")
-        done = subprocess.run(
-            [
-                *(program, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", *arguments),
-                path.as_uri(),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=BROWSER_SECONDS_MAX,
-        )
-        return done.stdout
-
-    return run
+    """Chromium, with a profile of its own."""
+    return browser_in(tmp_path, tool("chromium"))
 
 
 def measured(browser: Browser, name: str, width: int, *arguments: str) -> dict[str, Any]:
-    """The layout of a report's page in a window of this width.
-
-    A window has a least width, so the page is put into a frame; the frame is what its media
-    queries see.
-    """
-    page = render(reports.ALL[name]())
-    assert page.count(POLICY) == 1
-    # The policy lets no script run but the page's own, which another test holds it to.
-    page = page.replace(POLICY, "<meta data-removed").replace(
-        "</body>", f"<script>{MEASURE}\nparent.postMessage(told.textContent, '*');</script></body>"
-    )
-    literal = json.dumps(page).replace("<", "\\u003c")
-    framed = (
-        "<!doctype html><body style='margin:0'>"
-        f"<iframe style='border:0;width:{width}px;height:900px'></iframe><pre></pre><script>"
-        "addEventListener('message', e => document.querySelector('pre').textContent = e.data);"
-        f"document.querySelector('iframe').srcdoc = {literal};"
-        "</script></body>"
-    )
-    dom = browser(framed, f"--window-size={DESK},1000", "--dump-dom", *arguments)
-    text = dom.rpartition("<pre>")[2].partition("</pre>")[0]
-    assert text, dom[-2000:]
-    found: dict[str, Any] = json.loads(unescape(text))
-    assert found["width"] == width
-    return found
+    """The layout of a report's page in a window of this width."""
+    return layout(browser, render(reports.ALL[name]()), width, OWN, *arguments)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

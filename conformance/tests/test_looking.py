@@ -11,11 +11,12 @@ from raw_server import answering, http, talking
 from wrong import Forward, Message, tampering, with_members
 
 from checkpoint_conformance.cli import main
-from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.vectors import load_vectors, write_vectors
+from checkpoint_model.vocabulary import MCP_PATH
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,28 @@ def test_a_failure_s_vector_shows_it_again(target: Target, tmp_path: Path) -> No
     assert run("replay", str(file), *whole(target)).exit_code == 0
 
 
+def test_vectors_are_replayed_over_mcp(target: Target, tmp_path: Path) -> None:
+    """By the binding that is asked for: what is wrong behind that door alone shows there alone."""
+
+    def recovered_as_claimed(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        wrong = answer.body.replace(b'"recovered":true', b'"recovered":false')
+        return replace(answer, body=wrong) if message.path == MCP_PATH else answer
+
+    file = tmp_path / "vectors.jsonl"
+    recovering = [v for v in load_vectors() if v.members.get("recovered") is True][:3]
+    file.write_text(write_vectors(recovering, contract="1.1.0"))
+    with tampering(target.address, recovered_as_claimed) as address:
+        seen = replace(target, address=address, mcp=Address.parse(address.url + MCP_PATH))
+        result = run("replay", str(file), *whole(seen), "--over", "mcp")
+        assert run("replay", str(file), *whole(seen)).exit_code == 0
+    assert result.exit_code == 1, result.output
+    assert "WC-CLAIM-8 is broken" in result.output
+    assert "MCP=" in result.output
+    result = run("replay", str(file), *whole(target), "--over", "mcp")
+    assert result.exit_code == 0, result.output
+
+
 def test_what_cannot_be_replayed_is_said(target: Target, tmp_path: Path) -> None:
     """No file, no vectors, time without controls, no target."""
     bad = tmp_path / "bad.jsonl"
@@ -133,6 +156,7 @@ def test_what_cannot_be_replayed_is_said(target: Target, tmp_path: Path) -> None
         ([str(bad), *url], "line 1"),
         ([str(timed), *url], "give --controls too"),
         ([str(timed)], "Give --url or --target"),
+        ([str(timed), *url, "--over", "mcp"], "Give --mcp"),
     ]:
         result = run("replay", *arguments)
         assert result.exit_code == 2

@@ -214,7 +214,7 @@ def test_mcp_counts_only_where_it_is_given() -> None:
     """Whoever claims the class says where it is; then its rules are gaps like any other."""
     claimed = replace(FULL, classes=frozenset(RuleClass))
     reason = judge(enough(claimed), claimed).rules["WC-MCP-1"].reason
-    assert reason == "the class mcp is not claimed"
+    assert reason == "no MCP endpoint given (--mcp)"
     judged = judge(Tally(), EVERYTHING)
     assert judged.rules["WC-MCP-1"].counts_as_gap
 

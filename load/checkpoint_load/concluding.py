@@ -9,6 +9,7 @@ from rich.console import Console
 
 from checkpoint_conformance.history import SUFFIX, read_folder
 from checkpoint_conformance.judging import Tell, judge_folder, write_judgement
+from checkpoint_conformance.renderings.storm import write_storm_page
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_HARNESS_FAULT, Verdict
 from checkpoint_load import report
 from checkpoint_load.figures import Figures
@@ -42,6 +43,8 @@ def conclude(
         document = report.error_document("a fault of the harness", seed=plan.seed, details=details)
         status = EXIT_HARNESS_FAULT
     report.write(plan.folder, document)
+    if (plan.folder / report.JUDGEMENT).exists():
+        write_storm_page(plan.folder)  # which reads the report, too
     if tell is None:
         show(Console(), document, plan.folder)
     return status
@@ -87,7 +90,6 @@ def _judged(folder: Path, tell: Tell | None) -> dict[str, dict[str, Any]]:
     """The judgement of each storm, by the judge of all histories; it is written beside them."""
     judgement = judge_folder(folder, tell=tell)
     write_judgement(folder, judgement)
-    # Here is the place to render the page (`report.PAGE`) from what was just written.
     return {storm["storm"]: storm for storm in judgement["storms"]}
 
 

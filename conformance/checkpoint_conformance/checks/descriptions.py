@@ -488,8 +488,9 @@ def _requests(looking: _Looking, published: _Published) -> None:
     if published.tool:
         schema = published.tool.get("inputSchema")
         looking.accepts("the MCP tool's inputSchema", schema, probes, "WC-MCP-6")
-    if not (published.manifest or published.openapi or published.tool):
-        return
+    published_any = published.manifest or published.openapi or published.tool
+    if not (published_any and looking.fine):
+        return  # what they accept is not one thing that an implementation could be held to
     for probe in probes:
         if probe.accepted and not _refused_by_another_rule(probe.value):
             with looking.run.guarded():

@@ -4,19 +4,15 @@ The page's policy lets no script run but its own, by its digest, and nothing be 
 target answered stays text, should an escape ever be missing.
 """
 
-import base64
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from typing import Any, Final
 
-import jinja2
 from markupsafe import Markup, escape
 
 from checkpoint_conformance.graph import Cell, Covered, cells, svg
+from checkpoint_conformance.mcp_client import arguments_of
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.renderings.facts import (
     SEQUENCE_MAX,
@@ -26,16 +22,15 @@ from checkpoint_conformance.renderings.facts import (
     failure_of,
     is_expected,
     members,
-    number,
     remarks,
     script,
     sections,
     text_of,
 )
-from checkpoint_conformance.report import VECTORS_SUFFIX
+from checkpoint_conformance.renderings.pages import digest, environment, own_file
+from checkpoint_conformance.report import VECTORS_SUFFIX, file_stem
 from checkpoint_conformance.verdict import Status, Verdict
 
-_FOLDER: Final = "templates"
 _BODY_MAX: Final = 2000
 _TOLD_MAX: Final = 1500
 _HEADLINES: Final = {
@@ -56,7 +51,7 @@ _SIGNS: Final = {
 
 def render(report: Report) -> str:
     """The page."""
-    page_script = _text("report.js")
+    page_script = own_file("report.js")
     # What is expected to be broken comes after what is not.
     by_surprise = sorted(report["failures"], key=lambda failure: is_expected(report, failure))
     failures = [_failure(report, failure) for failure in by_surprise]
@@ -64,13 +59,13 @@ def render(report: Report) -> str:
     leads_to = {}
     for rule_id in report["rules"]:
         failure = failure_of(report, rule_id)
-        if failure is not None and failure["rules"][0] in own:
-            leads_to[rule_id] = failure["rules"][0]
+        if failure is not None and file_stem(failure) in own:
+            leads_to[rule_id] = file_stem(failure)
     target = report.get("target") or {}
     checks = report.get("checks") or []
     coverage = _coverage(report)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             verdict=report["verdict"],
@@ -94,48 +89,12 @@ def render(report: Report) -> str:
             checks=checks,
             slowest=max((check["seconds"] for check in checks), default=0),
             again=_again(report),
-            style=Markup(_text("report.css")),  # noqa: S704 - our own file
-            script=Markup(page_script),  # noqa: S704 - our own file
-            script_digest=base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode(),
+            style=own_file("report.css"),
+            script=page_script,
+            script_digest=digest(page_script),
             contract=report["versions"].get("contract", ""),
         )
     )
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("checkpoint_conformance.renderings", _FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_finalized,
-    )
-    environment.filters |= {"rule": _rule_text, "number": number}
-    return environment
-
-
-def _finalized(value: object) -> object:
-    """Whatever is put into the page: nothing that does not print, nothing without end."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(_FOLDER, name).read_text(encoding="utf-8")
-
-
-def _rule_text(text: str) -> Markup:
-    """The contract's words, whose code is code."""
-    parts = plain(text).split("`")
-    if len(parts) % 2 == 0:
-        return escape(plain(text))
-    shown = (
-        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
-        for n, part in enumerate(parts)
-    )
-    return Markup("").join(shown)
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
@@ -146,6 +105,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts += [("Implementation", named)] if named else []
         facts.append(("Target", target.get("url") or ""))
         access = ["the tool"]
+        access += ["its MCP endpoint"] if target.get("mcp") else []
         access += ["test controls"] if target.get("controls") else []
         access += ["its store"] if target.get("store") else []
         facts.append(("Access to", ", ".join(access)))
@@ -167,16 +127,17 @@ def _failure(report: Report, failure: Mapping[str, Any]) -> dict[str, Any]:
     told = members(failure)
     sequence = failure.get("sequence") or []
     return {
-        "id": plain(failure["rules"][0], 40),
+        "id": plain(file_stem(failure), 60),
         "rules": [(plain(rule, 40), text_of(report, rule)) for rule in failure["rules"]],
         **{member: plain(failure[member], _TOLD_MAX) for member in ("what", "expected", "got")},
         "differing": [member for member in told if member.differs],
         "equal": [member for member in told if not member.differs],
         "cause": cause_of(report, failure["rules"][0]),
         "is_expected": is_expected(report, failure),
-        "vectors": f"{plain(failure['rules'][0], 40)}{VECTORS_SUFFIX}"
+        "vectors": f"{plain(file_stem(failure), 60)}{VECTORS_SUFFIX}"
         if failure.get("vector")
         else "",
+        "binding": plain(failure.get("binding") or "", 20),
         "check": failure["check"],
         "requests": len(sequence),
         "left_out": max(len(sequence) - SEQUENCE_MAX, 0),
@@ -203,6 +164,8 @@ def _action(body: str) -> str:
         request = json.loads(body)
     except (ValueError, RecursionError):
         return ""
+    call = arguments_of(body.encode("utf-8", "backslashreplace"))
+    request = request if call is None else call
     action = request.get("action") if isinstance(request, dict) else None
     return plain(action, 40) if isinstance(action, str) else ""
 
