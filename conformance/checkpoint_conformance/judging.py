@@ -71,6 +71,8 @@ VERSION: Final = 1
 FILE_NAME: Final = "judgement.json"
 CONTENDERS_MIN: Final = 10
 """Fewer requests in flight at once than this are no contention."""
+UNDECIDED: Final = "unknown"
+"""The kind of a failure that is none of the target's: the budget of steps was spent."""
 FAILURES_SHOWN_MAX: Final = 5
 WORKFLOWS_SHOWN_MAX: Final = 24
 OPERATIONS_SHOWN_MAX: Final = 12_000
@@ -627,7 +629,7 @@ class _Storm:
         verdict = check(operations, steps_max=self._steps_max)
         failure = None
         if identity in self._broken or identity in self._undecided:
-            failure = _failure(identity, operations, verdict)
+            failure = _failure(identity, operations, verdict, self._steps_max)
         base_ns = min((call.called_ns for call, _ in calls), default=0)
         order = () if isinstance(verdict, Unknown) else verdict.order
         places = {placed.operation: place for place, placed in enumerate(order)}
@@ -682,7 +684,7 @@ class _Storm:
         hits = self._hits(bursts, in_flight, failures)
         gaps = self._gaps(bursts, in_flight)
         failed = {rule for failure in failures for rule in failure["rules"]}
-        if failures:
+        if failures:  # what could not be decided is one, too
             verdict = Verdict.FAIL
         elif gaps:
             verdict = Verdict.INCOMPLETE
@@ -695,7 +697,17 @@ class _Storm:
             f"{counts.lost + counts.untold:,} lost"
         )
         if broken:
-            line = f"{len(broken):,} of {judged:,} workflows fail ({', '.join(sorted(failed))})"
+            named = {rule for one in failures if one["kind"] != UNDECIDED for rule in one["rules"]}
+            said = []
+            if self._broken:
+                fail = f"{len(self._broken):,} of {judged:,} workflows fail"
+                said.append(f"{fail} ({', '.join(sorted(named))})")
+            if self._undecided:
+                said.append(
+                    f"{len(self._undecided):,} of {judged:,} workflows could not be decided "
+                    f"within {self._steps_max:,} steps"
+                )
+            line = "; ".join(said)
         elif failures:
             line = f"{', '.join(sorted(failed))} broken; {line}"
         elif gaps:
@@ -843,7 +855,7 @@ _VERDICT_NAMES: Final[Mapping[type, str]] = {
     Linearizable: "linearizable",
     Illegal: "illegal",
     ClockViolation: "clock violation",
-    Unknown: "unknown",
+    Unknown: UNDECIDED,
 }
 
 
@@ -859,7 +871,10 @@ def _plain_failure(rules: Sequence[str], *, what: str, expected: str, got: str) 
 
 
 def _failure(
-    identity: Identity, operations: Sequence[Operation], verdict: WorkflowVerdict
+    identity: Identity,
+    operations: Sequence[Operation],
+    verdict: WorkflowVerdict,
+    steps_max: int,
 ) -> dict[str, Any]:
     failure: dict[str, Any] = {
         "kind": _VERDICT_NAMES[type(verdict)],
@@ -896,13 +911,18 @@ def _failure(
             "state": None,
         }
     else:
-        why = verdict.why if isinstance(verdict, Unknown) else "the two readings disagree"
+        spent = isinstance(verdict, Unknown)
         failure |= {
+            "kind": UNDECIDED,
             "rules": ["WC-CONC-1"],
-            "what": "an order that explains every answer",
+            "what": "whether one order explains every answer",
             "expected": "one, or certainty that there is none",
-            "got": "neither",
-            "why": why,
+            "got": f"it could not be decided within {steps_max:,} steps of the model"
+            if spent
+            else "the two readings disagree",
+            "why": "This says nothing against the target, and nothing for it: it is no pass. "
+            "Judge it again with more steps (workflow-checkpoint recheck --steps), or storm "
+            "with fewer lost answers.",
             "operation": None,
             "earlier": None,
             "expected_members": None,

@@ -266,6 +266,28 @@ def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
     assert storm["verdict"] == "fail"
     (failure,) = storm["failures"]
     assert (failure["kind"], failure["rules"]) == ("unknown", ["WC-CONC-1"])
+    assert failure["got"] == "it could not be decided within 5 steps of the model"
+    assert storm["line"] == "1 of 1 workflows could not be decided within 5 steps"
+    result = CliRunner().invoke(recheck, [str(tmp_path), "--steps", "5"])
+    assert result.exit_code == 1
+    assert "could not be decided within 5 steps" in result.output
+    assert "broken" not in result.output
+
+
+def test_what_is_broken_is_told_apart_from_what_could_not_be_decided(tmp_path: Path) -> None:
+    """Of one storm: only the rules of the first are named as failing."""
+    rounds = [
+        with_members(call, stage="failed") if call.request["action"] == "status" else call
+        for call in claim_calls(rounds=2)
+        if call.round == 1
+    ]
+    calls = [*rounds, *mixed_calls(0, replace(MIXED, workflows=1))]
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls), steps_max=200))
+    assert {failure["kind"] for failure in storm["failures"]} == {"illegal", "unknown"}
+    assert storm["line"] == (
+        "1 of 2 workflows fail (WC-CONC-1, WC-STATUS-2); "
+        "1 of 2 workflows could not be decided within 200 steps"
+    )
 
 
 def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:

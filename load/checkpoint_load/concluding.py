@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from checkpoint_conformance.history import SUFFIX, read_folder
-from checkpoint_conformance.judging import Tell, judge_folder, write_judgement
+from checkpoint_conformance.judging import UNDECIDED, Tell, judge_folder, write_judgement
 from checkpoint_conformance.renderings.storm import write_storm_page
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_HARNESS_FAULT, Verdict
 from checkpoint_load import report
@@ -131,6 +131,10 @@ def _worst(verdicts: Iterable[str]) -> Verdict:
     return Verdict.INCOMPLETE
 
 
+def _rules(failures: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(rule for one in failures for rule in one["rules"]))
+
+
 def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: str) -> str:
     requests = sum(storm["requests"] + storm["setup_requests"] for storm in storms)
     rounds = sum(storm["rounds"] for storm in storms)
@@ -140,10 +144,13 @@ def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: st
         case Verdict.PASS:
             return f"PASS: one order explains every answer; {did}"
         case Verdict.FAIL:
-            rules = dict.fromkeys(
-                rule for storm in storms for one in storm["failures"] for rule in one["rules"]
-            )
-            return f"FAIL: {', '.join(rules)} broken; {did}"
+            failures = [one for storm in storms for one in storm["failures"]]
+            broken = _rules(one for one in failures if one["kind"] != UNDECIDED)
+            said = [f"{', '.join(broken)} broken"] if broken else []
+            undecided = _rules(one for one in failures if one["kind"] == UNDECIDED)
+            if undecided:
+                said.append(f"{', '.join(undecided)} could not be decided")
+            return f"FAIL: {'; '.join([*said, did])}"
         case Verdict.INCOMPLETE:
             why = interrupted or "too little was seen to say"
             return f"INCOMPLETE: {why}; {did}"
