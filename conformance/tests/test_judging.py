@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from simulated import EPOCH_MS, Load
 from storms import claim_calls, mixed_calls, with_members, write_history
 
+from checkpoint_conformance import judging
 from checkpoint_conformance.client import Lost, LostReason
 from checkpoint_conformance.history import (
     Call,
@@ -422,6 +423,21 @@ def test_recheck_says_so_with_words_and_exit_code(
         assert "expected  CHECKPOINT_NOT_HELD: claimed, gen. 1" in done.output
         assert "got       a result with `acquired`" in done.output
         assert "state     claimed, generation 1" in done.output
+
+
+def test_an_interrupted_recheck_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit status is neither that of a pass nor that of a failure."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judging, "judge_folder", interrupted)
+    result = CliRunner().invoke(recheck, [str(write_history(tmp_path / "a.jsonl", claim_calls()))])
+    assert result.exit_code == 3
+    assert "Interrupted: there is no verdict" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 def test_recheck_of_no_history_is_a_usage_error(tmp_path: Path) -> None:

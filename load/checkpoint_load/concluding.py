@@ -2,8 +2,9 @@
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -16,6 +17,8 @@ from checkpoint_load.figures import Figures
 from checkpoint_load.plan import Plan
 from checkpoint_load.terminal import show
 
+_JUDGING_STOPPED: Final = "stopped while its answers were judged"
+
 
 def conclude(
     plan: Plan,
@@ -26,6 +29,8 @@ def conclude(
     tell: Tell | None,
 ) -> int:
     """Judge what a run left in its folder, and write the report; the exit status (D5).
+
+    A KeyboardInterrupt ends the judging at once; the report is then incomplete, and says so.
 
     Args:
         plan: what was to be done.
@@ -38,13 +43,17 @@ def conclude(
     try:
         document = _document(plan, users, interrupted, faults, tell)
         status = EXIT_CODES.get(Verdict(document["verdict"]), EXIT_HARNESS_FAULT)
+    except KeyboardInterrupt:  # before there were even figures
+        document = report.unfinished_document(_JUDGING_STOPPED, seed=plan.seed)
+        status = EXIT_CODES[Verdict.INCOMPLETE]
     except Exception:  # whatever it is, there is no verdict
         details = traceback.format_exc()
         document = report.error_document("a fault of the harness", seed=plan.seed, details=details)
         status = EXIT_HARNESS_FAULT
     report.write(plan.folder, document)
     if (plan.folder / report.JUDGEMENT).exists():
-        write_storm_page(plan.folder)  # which reads the report, too
+        with suppress(KeyboardInterrupt):  # the verdict is known; recheck draws the page, too
+            write_storm_page(plan.folder)  # which reads the report, too
     if tell is None:
         show(Console(), document, plan.folder)
     return status
@@ -64,8 +73,13 @@ def _document(
     }
     for file in files:
         storms[file.header.storm].read(file)
+    judged: Mapping[str, Mapping[str, Any]] = {}
     # One that was stopped ends at once; `recheck` judges what there is of it.
-    judged = {} if interrupted or faults or not files else _judged(plan.folder, tell)
+    if files and not interrupted and not faults:
+        try:
+            judged = _judged(plan.folder, tell)
+        except KeyboardInterrupt:
+            interrupted = _JUDGING_STOPPED
     told = [_storm(figures, judged.get(name)) for name, figures in storms.items()]
     incomplete = [f"{one['name']}: {why}" for one in told for why in one["incomplete_because"]]
     if interrupted:

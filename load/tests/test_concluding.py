@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 from simulated import Load
 from storm_runs import SCHEMA
-from storms import mixed_calls, write_history
+from storms import claim_calls, mixed_calls, write_history
 
 from checkpoint_conformance.judging import judge_folder
 from checkpoint_load import report
@@ -69,6 +69,27 @@ def test_a_history_that_is_none_is_a_fault(tmp_path: Path) -> None:
     status, document = concluded(tmp_path)
     assert (status, document["verdict"]) == (4, "error")
     assert "claim.jsonl" in document["details"]
+
+
+@pytest.mark.parametrize("during", ["judge_folder", "read_folder"])
+def test_judging_that_is_interrupted_leaves_an_incomplete_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    """Whether the figures are there already or not."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"checkpoint_load.concluding.{during}", interrupted)
+    report.begin(tmp_path, seed=7)
+    write_history(tmp_path / "claim.jsonl", claim_calls(), storm="claim")
+    status = conclude(
+        planned(tmp_path, storms="claim"), users=1, interrupted="", faults=[], tell=None
+    )
+    document = report.read(tmp_path)
+    assert (status, document["verdict"]) == (3, "incomplete")
+    assert document["incomplete_because"] == ["stopped while its answers were judged"]
+    assert len(document["storms"]) == (during == "judge_folder")
 
 
 def test_what_could_not_be_decided_fails_in_words_of_its_own(
