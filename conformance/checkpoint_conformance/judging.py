@@ -19,6 +19,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from checkpoint_conformance.contention import (
+    in_flight_max,
+    most_at_once,
+    percentile,
+    spread_ns,
+)
 from checkpoint_conformance.history import (
     DROPPED,
     Call,
@@ -77,6 +83,7 @@ FAILURES_SHOWN_MAX: Final = 5
 WORKFLOWS_SHOWN_MAX: Final = 24
 OPERATIONS_SHOWN_MAX: Final = 12_000
 """Of all workflows that are shown together: what a page can still draw."""
+PERCENTILES: Final = (50, 90, 95, 99)
 BURSTS_SHOWN_MAX: Final = 1000
 RULES: Final = ("WC-CONC-1", "WC-CONC-2", "WC-CONC-3", "WC-CONC-4", "WC-TIME-1", "WC-ID-2")
 """What a storm exercises; others are named where they are broken."""
@@ -208,8 +215,9 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 class _Release(NamedTuple):
     """What is remembered of a call that was released together with others."""
 
-    sent_ns: int
-    returned_ns: int
+    called_ns: int
+    sent_ns: int | None
+    returned_ns: int | None
     decided: bool
     flag: str
     """``acquired`` or ``transitioned`` where its answer raised one, else empty."""
@@ -474,8 +482,9 @@ class _Storm:
             kind = (identity, request)
         self._releases[call.round, call.burst].append(
             _Release(
-                call.sent_ns or call.called_ns,
-                call.returned_ns or call.gave_up_ns or call.called_ns,
+                call.called_ns,
+                call.sent_ns,
+                call.returned_ns,
                 decided,
                 flag,
                 kind,
@@ -752,17 +761,7 @@ class _Storm:
 
     def _in_flight(self) -> list[int]:
         """Of each clock, the most requests that were in flight at once."""
-        most = []
-        for clock in self._clocks.values():
-            starts, ends = sorted(clock.sent), sorted(clock.returned)
-            best = over = 0
-            for number, start in enumerate(starts):
-                # Closed intervals: one that returned just now is still in flight.
-                while ends[over] < start:
-                    over += 1
-                best = max(best, number + 1 - over)
-            most.append(best)
-        return most
+        return [most_at_once(clock.sent, clock.returned) for clock in self._clocks.values()]
 
     def _per_second(self) -> float:
         clocks = [clock for clock in self._clocks.values() if clock.sent]
@@ -1055,13 +1054,7 @@ def _shown_call(call: Call, clock: str, base_ns: int, place: int | None) -> dict
 
 def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, Any]:
     """How closely the calls of one burst met, and who won."""
-    sent = sorted(one.sent_ns for one in released)
-    ends = sorted(one.returned_ns for one in released)
-    most = over = 0
-    for index, start in enumerate(sent):
-        while ends[over] < start:
-            over += 1
-        most = max(most, index + 1 - over)
+    first_ns = min(one.called_ns for one in released)
     kinds = Counter(one.kind for one in released if one.decided and one.kind is not None)
     claims = max((n for k, n in kinds.items() if isinstance(k, Identity)), default=0)
     sends = max((n for k, n in kinds.items() if not isinstance(k, Identity)), default=0)
@@ -1069,8 +1062,8 @@ def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, An
         "round": number,
         "burst": name,
         "calls": len(released),
-        "spread_ms": round((sent[-1] - sent[0]) / _MS, 3),
-        "in_flight": most,
+        "spread_ms": round(spread_ns(released) / _MS, 3),
+        "in_flight": in_flight_max(released),
         "claims": claims,
         "sends": sends,
         "winners": [
@@ -1078,7 +1071,7 @@ def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, An
                 "client": one.client,
                 "flag": one.flag,
                 "generation": one.generation if isinstance(one.generation, int) else None,
-                "after_ms": round((one.returned_ns - sent[0]) / _MS, 3),
+                "after_ms": round(((one.returned_ns or first_ns) - first_ns) / _MS, 3),
             }
             for one in released
             if one.flag
@@ -1101,12 +1094,9 @@ def _contention(bursts: Sequence[Mapping[str, Any]], in_flight: Sequence[int]) -
 
 def _percentiles(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
-    last = len(ordered) - 1
-    found = {
-        f"p{share}": round(ordered[round(last * share / 100)], 3) for share in (50, 90, 95, 99)
-    }
+    found = {f"p{percent}": round(percentile(ordered, percent), 3) for percent in PERCENTILES}
     return (
         {"count": len(ordered), "min": round(ordered[0], 3)}
         | found
-        | {"max": round(ordered[last], 3)}
+        | {"max": round(ordered[-1], 3)}
     )
