@@ -1176,6 +1176,9 @@ class _Lost:
         found += [from_ms, until_ms]
         found += _between(self._claim_deadlines, from_ms, until_ms, claim_ms)
         found += _between(self._state_deadlines, from_ms, until_ms, state_ms)
+        # The claim of a later generation ends with the record at the latest (WC-TIME-3), and of
+        # two refusals only that end may be seen.
+        found += _between(self._claim_deadlines, from_ms, until_ms, state_ms)
         found += _between(self._times, from_ms, until_ms, claim_ms - 1)
         found += _between(self._times, from_ms, until_ms, state_ms - 1)
         return [at_ms for at_ms in dict.fromkeys(found) if from_ms <= at_ms <= until_ms]
