@@ -1,5 +1,6 @@
 """The judge of stored histories, on storms whose verdict is known."""
 
+import gzip
 import json
 from dataclasses import replace
 from importlib import resources
@@ -273,6 +274,15 @@ def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "could not be decided within 5 steps" in result.output
     assert "broken" not in result.output
+
+
+def test_a_workflow_with_many_lost_answers_is_decided_in_few_steps(tmp_path: Path) -> None:
+    """Of a recorded storm, two hundred calls, forty lost: two million steps were once too few."""
+    recorded = Path(__file__).with_name("histories") / "a_fifth_lost.jsonl.gz"
+    (tmp_path / "a.jsonl").write_bytes(gzip.decompress(recorded.read_bytes()))
+    storm = only(judge(tmp_path, steps_max=4000))
+    assert (storm["calls"], storm["lost"]) == (200, 40)
+    assert (storm["workflows"], storm["failures"]) == ({"linearizable": 1}, [])
 
 
 def test_what_is_broken_is_told_apart_from_what_could_not_be_decided(tmp_path: Path) -> None:
