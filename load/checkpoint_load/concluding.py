@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ def conclude(
     interrupted: str,
     faults: Sequence[str],
     tell: Tell | None,
+    interruptible: AbstractContextManager[None] | None = None,
 ) -> int:
     """Judge what a run left in its folder, and write the report; the exit status (D5).
 
@@ -39,9 +40,12 @@ def conclude(
         faults: what went wrong in the harness itself.
         tell: is told how far the judge is, by a process that another one shows; that one will
             show the result too. The result is printed here if None.
+        interruptible: while it is entered, Ctrl-C comes as a KeyboardInterrupt.
     """
     try:
-        document = _document(plan, users, interrupted, faults, tell)
+        # Once there is a verdict it stands: what follows is not interrupted.
+        with interruptible or nullcontext():
+            document = _document(plan, users, interrupted, faults, tell)
         status = EXIT_CODES.get(Verdict(document["verdict"]), EXIT_HARNESS_FAULT)
     except KeyboardInterrupt:  # before there were even figures
         document = report.unfinished_document(_JUDGING_STOPPED, seed=plan.seed)
@@ -52,8 +56,7 @@ def conclude(
         status = EXIT_HARNESS_FAULT
     report.write(plan.folder, document)
     if (plan.folder / report.JUDGEMENT).exists():
-        with suppress(KeyboardInterrupt):  # the verdict is known; recheck draws the page, too
-            write_storm_page(plan.folder)  # which reads the report, too
+        write_storm_page(plan.folder)  # which reads the report, too
     if tell is None:
         show(Console(), document, plan.folder)
     return status

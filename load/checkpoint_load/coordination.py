@@ -287,11 +287,11 @@ class Coordinator:
         if any(told["early"] for told in self._done.values()):
             interrupted = interrupted or "stopped before the end"
         options = self._environment.parsed_options
-        with self._interruptible():
-            self._environment.process_exit_code = conclude(
-                self._plan,
-                users=self._expected,
-                interrupted=interrupted,
-                faults=[told["fault"] for told in self._done.values() if told["fault"]],
-                tell=_tell_judging if options is not None and options.storm_progress else None,
-            )
+        self._environment.process_exit_code = conclude(
+            self._plan,
+            users=self._expected,
+            interrupted=interrupted,
+            faults=[told["fault"] for told in self._done.values() if told["fault"]],
+            tell=_tell_judging if options is not None and options.storm_progress else None,
+            interruptible=self._interruptible(),
+        )
