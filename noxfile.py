@@ -6,6 +6,7 @@ nox -s lint          is the code as it should be: ruff, mypy strict, the assembl
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
+nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -70,6 +71,13 @@ def storms(session: nox.Session) -> None:
     """Storm the reference server, or whatever the arguments after ``--`` say."""
     session.install("-e", ".[server,embedded,load]")
     session.run("workflow-checkpoint", "storm", *session.posargs)
+
+
+@nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Run every mutant's check to its end; `-- --matrix docs/mutants.md` writes the page anew."""
+    session.install("-e", ".[server,embedded,mcp]")
+    session.run("workflow-checkpoint", "mutants", "run", "--whole", *session.posargs)
 
 
 @nox.session

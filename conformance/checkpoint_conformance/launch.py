@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,12 +35,15 @@ class LaunchError(Exception):
 
 
 @contextmanager
-def reference_server(*, command: str = "check", workers: int = 1) -> Iterator[Target]:
+def reference_server(
+    *, command: str = "check", workers: int = 1, program: Sequence[str] = (_SERVER,)
+) -> Iterator[Target]:
     """The reference server on a Valkey of its own, for as long as the context.
 
     Args:
         command: which of ours wants it, for what is said where it is not installed.
         workers: its processes; only a single one has controls.
+        program: the module that is run, with what it is given before the server's own options.
 
     Raises:
         LaunchError: it is not installed, or did not start.
@@ -55,7 +58,7 @@ def reference_server(*, command: str = "check", workers: int = 1) -> Iterator[Ta
         )
     with temporary_folder() as folder:
         ready, log = folder / "ready.json", folder / "server.log"
-        arguments = [sys.executable, "-m", _SERVER, "--port", "0", "--dev-key"]
+        arguments = [sys.executable, "-m", *program, "--port", "0", "--dev-key"]
         arguments += ["--test-controls"] if workers == 1 else ["--workers", str(workers)]
         arguments += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
         with log.open("wb") as output:

@@ -17,14 +17,17 @@ import pytest
 from click.testing import CliRunner
 from formats import assert_all_hold
 from raw_server import Talk, answering, http, request_of, talking
-from wrong import DECISIONS
 
 from checkpoint_conformance.cli import main
+from checkpoint_conformance.mutants.keeping import write_edits
+from checkpoint_conformance.mutants.mutant import Edited
+from checkpoint_conformance.mutants.zoo import ZOO
 from checkpoint_conformance.rules import rules
 
 PAUSED = b'{"code":"TOOL_PAUSED","status":503,"retry":true,"charged":false}'
 COMMAND = [sys.executable, "-c", "from checkpoint_conformance.cli import main; main()"]
 READY_SECONDS_MAX = 30
+WRONG_DECISIONS = ("renews-on-reuse", "ignores-the-generation", "recovers-as-claimed")
 PROBLEM = (
     b'{"type":"about:blank","title":"t","status":404,"detail":"d","code":"CHECKPOINT_NOT_FOUND",'
     b'"retry":false,"charged":false,"recovery":"r","observed_at":"2026-07-25T12:00:00.000Z"}'
@@ -98,10 +101,13 @@ def test_github_gets_annotations_and_a_summary(tmp_path: Path) -> None:
 
 @contextmanager
 def wrong_server(name: str, folder: Path) -> Iterator[dict[str, str]]:
-    """A server with one decision wrong; where it is."""
-    program = Path(__file__).with_name("wrong.py")
-    ready = folder / f"{name}.json"
-    command = [sys.executable, str(program), name, "--dev-key", "--port", "0", "--test-controls"]
+    """A mutant with one decision wrong; where it is."""
+    fault = ZOO[name].fault
+    assert isinstance(fault, Edited)
+    ready, edits = folder / f"{name}.json", folder / f"{name}.edits.json"
+    write_edits(edits, fault.edits)
+    command = [sys.executable, "-m", "checkpoint_reference_server.edited", str(edits)]
+    command += ["--dev-key", "--port", "0", "--test-controls"]
     command += ["--ready-file", str(ready), "--log-level", "warning", "--exit-with-input"]
     process = subprocess.Popen(
         command,
@@ -121,11 +127,11 @@ def wrong_server(name: str, folder: Path) -> Iterator[dict[str, str]]:
         process.wait(30)
 
 
-@pytest.mark.parametrize("name", DECISIONS)
+@pytest.mark.parametrize("name", WRONG_DECISIONS)
 @pytest.mark.parametrize("with_controls", [True, False], ids=["controls", "real-time"])
 def test_one_wrong_decision_is_named(name: str, with_controls: bool, tmp_path: Path) -> None:
     """Exit 1, the rule with its text, the shortest sequence as curl, expected and got."""
-    rule = DECISIONS[name].rule
+    (rule,) = ZOO[name].rules
     with wrong_server(name, tmp_path) as server:
         arguments = ["--url", server["url"], "--profile", "quick", "--report", str(tmp_path)]
         if with_controls:

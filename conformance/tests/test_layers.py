@@ -73,6 +73,7 @@ def test_the_server_takes_nothing_that_decides() -> None:
         ["report", "--help"],
         ["registry", "emit", "--help"],
         ["recheck", "--help"],
+        ["mutants", "run", "--help"],
     ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:

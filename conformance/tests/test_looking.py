@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from raw_server import answering, http, talking
-from wrong import Forward, Message, tampering, with_members
 
 from checkpoint_conformance.cli import main
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.mutants.proxy import Forward, Message, tampering, with_members
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.vectors import load_vectors, write_vectors

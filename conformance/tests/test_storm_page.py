@@ -17,13 +17,13 @@ from formats import parsed_html
 from PIL import Image
 from simulated import Load
 from storms import claim_calls, mixed_calls, with_members, write_history
-from wrong import Forward, Message, Tamper, tampering
 
 from checkpoint_conformance.client import HttpAnswer, Lost, land_all
 from checkpoint_conformance.history import Call, HistoryWriter, begin_header, call_of
 from checkpoint_conformance.judging import judge_folder, write_judgement
 from checkpoint_conformance.judging_commands import recheck
 from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering
 from checkpoint_conformance.renderings.storm import FILE_NAME, render, write_storm_page
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.session import fresh_identity, fresh_key

@@ -17,10 +17,10 @@ import trustme
 from real_server import SECONDS_MAX, Server, serving, wait_until
 from storm_runs import COMMAND, CONTENDERS, RUN_SECONDS_MAX, SMALL, Stormed, played, storm
 from storm_targets import one_connection_at_a_time, two_steps
-from wrong import Forward, Message, tampering
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer, Lost
 from checkpoint_conformance.history import DROPPED, HistoryWriter, begin_header
+from checkpoint_conformance.mutants.proxy import Forward, Message, tampering
 from checkpoint_load.limits import NAMES
 from checkpoint_load.storms import STORMS
 from checkpoint_model import Action

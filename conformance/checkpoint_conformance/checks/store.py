@@ -107,7 +107,16 @@ def open_store(url: str) -> "redis.Redis":
 
 
 def store_checks(run: Run) -> None:
-    """Drive workflows, then look at what lies in the store."""
+    """Drive workflows, look at what lies in the store, and wait until some of it is gone."""
+    _look_into_the_store(run, waits=True)
+
+
+def what_lies_there(run: Run) -> None:
+    """The same but for the wait: whatever lies there while its record lives."""
+    _look_into_the_store(run, waits=False)
+
+
+def _look_into_the_store(run: Run, *, waits: bool) -> None:
     import redis
 
     assert run.target.store_url is not None
@@ -116,7 +125,7 @@ def store_checks(run: Run) -> None:
             if client.dbsize() > KEYS_MAX:
                 run.tally.leave_out(f"the store has more than {KEYS_MAX} keys and was not read")
                 return
-            _look(run, client)
+            _look(run, client, waits=waits)
     except (redis.RedisError, StoreAddressError) as error:
         run.tally.leave_out(f"the store could not be read: {type(error).__name__}: {error}")
 
@@ -144,7 +153,7 @@ class _Made:
                     yield name, body[name]
 
 
-def _look(run: Run, client: "redis.Redis") -> None:
+def _look(run: Run, client: "redis.Redis", *, waits: bool) -> None:
     # First, so that their lives are over when all else is done.
     brief = _make(run, client, BRIEF_WORKFLOWS, BRIEF_REQUESTS, BRIEF_CLAIM_SECONDS, BRIEF_SECONDS)
     made = _make(run, client)
@@ -164,7 +173,7 @@ def _look(run: Run, client: "redis.Redis") -> None:
         _full_records(run, client, shapes)
     for one in made:
         _expiry(one, client, shapes, slack_ms=0, rule="WC-PRIV-3")
-    for one in brief:
+    for one in brief if waits else ():
         _gone(run, one, client, shapes)
     if run.controls is not None:
         with run.frozen():

@@ -1,76 +1,16 @@
-"""Servers with one thing wrong: what the checks must catch, each by its rule.
-
-Two kinds. A *wrong decision* is the reference server on a real Valkey with one place of one Lua
-script changed; run as a program, this file serves one of them by name. A *wrong answer* is a
-proxy in front of the right server that changes requests or answers on their way.
-"""
+"""A proxy that does to each exchange of a right server what makes it a wrong one."""
 
 import json
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
-from unittest import mock
+from typing import Any, TypeAlias
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
-    """One change of one script's text, and the rule that it breaks."""
-
-    action: str
-    old: str
-    new: str
-    rule: str
-
-
-DECISIONS: Final[Mapping[str, Edit]] = {
-    "renews-on-reuse": Edit(
-        action="claim",
-        old="if holder == record.holder then return reply('reused') end",
-        new="""if holder == record.holder then
-    record.claim_end_ms = math.min(now_ms + claim_ttl_ms, record.state_end_ms)
-    redis.call('HSET', record_key, 'claim_end', digits(record.claim_end_ms))
-    return reply('reused')
-  end""",
-        rule="WC-CLAIM-4",
-    ),
-    "ignores-the-generation": Edit(
-        action="transition",
-        old="if tonumber(generation) ~= record.generation then",
-        new="if false then",
-        rule="WC-TRANS-4",
-    ),
-    "recovers-as-claimed": Edit(
-        action="claim",
-        old="local stage = 'uncertain'",
-        new="local stage = 'claimed'",
-        rule="WC-CLAIM-8",
-    ),
-}
-
-
-def serve_wrong_decision(name: str) -> None:
-    """Run ``workflow-checkpoint serve`` with one decision wrong, with the arguments left."""
-    from checkpoint_lua import Script, loader
-    from checkpoint_reference_server.commands import serve
-
-    edit = DECISIONS[name]
-    right = loader.scripts()
-    text = right[edit.action].text
-    assert text.count(edit.old) == 1, f"{name}: the text to change is not there once"
-    text = text.replace(edit.old, edit.new)
-    import hashlib
-
-    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    wrong = {**right, edit.action: Script(action=edit.action, text=text, sha1=digest)}
-    with mock.patch.object(loader, "scripts", return_value=wrong):
-        serve()
+from checkpoint_model.vocabulary import TOOL_PATH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,13 +31,18 @@ class Message:
             return {}
         return members if isinstance(members, dict) else {}
 
+    @property
+    def is_to_tool(self) -> bool:
+        """Whether it is a request to the tool."""
+        return self.path == TOOL_PATH and self.method == "POST"
+
     def with_json(self, **members: object) -> "Message":
         """The same with some members changed."""
         return replace(self, body=json.dumps({**self.json, **members}).encode())
 
 
-Forward = Callable[[Message], HttpAnswer]
-Tamper = Callable[[Message, Forward], HttpAnswer]
+Forward: TypeAlias = Callable[[Message], HttpAnswer]
+Tamper: TypeAlias = Callable[[Message, Forward], HttpAnswer]
 
 
 def with_members(answer: HttpAnswer, **members: object) -> HttpAnswer:
@@ -189,8 +134,3 @@ def tampering(
     finally:
         server.shutdown()
         server.server_close()
-
-
-if __name__ == "__main__":
-    wrong_name = sys.argv.pop(1)
-    serve_wrong_decision(wrong_name)

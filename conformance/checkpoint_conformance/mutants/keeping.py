@@ -1,0 +1,283 @@
+"""Keeps the servers that mutants are made from, and plays one mutant after another on them.
+
+A server that can be many mutants is started once: the reference server, in front of which a proxy
+is put, and one more whose Lua scripts are changed while it runs. Every mutant is checked on
+workflows of its own, so nothing of one is seen by the next.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from checkpoint_conformance.client import Address, HttpAnswer
+from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.logs import Logs
+from checkpoint_conformance.mutants.mutant import (
+    BeforeControls,
+    Edit,
+    Edited,
+    InFront,
+    Instead,
+    LeavesBehind,
+    Mutant,
+    Writes,
+)
+from checkpoint_conformance.mutants.proxy import Forward, Message, tampering
+from checkpoint_conformance.run import PROFILES, Profile, Run, Target
+from checkpoint_conformance.session import TargetGoneError
+from checkpoint_conformance.tally import Failure, Tally
+from checkpoint_model.vocabulary import MCP_PATH
+
+BRIEF: Final = replace(
+    PROFILES["quick"],
+    name="brief",
+    race_rounds=1,
+    contenders=20,
+    stateful_examples=20,
+    mcp_vectors=40,
+)
+"""One round of everything: what each mutant must be killed by."""
+SEED: Final = 1
+_EDITED: Final = "checkpoint_reference_server.edited"
+_NOWHERE: Final = Address.parse("http://127.0.0.1:9")
+"""What stands behind a proxy that answers everything itself."""
+
+
+class Fate(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    """Every rule that must be named was."""
+    WRONG_RULE = "killed by the wrong rule"
+    """Rules were named, but not all that must be, or others where none may be."""
+    SURVIVED = "survived"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What the assigned check said of a mutant."""
+
+    mutant: Mutant
+    fate: Fate
+    named: tuple[str, ...]
+    """The rules that were named until the check ended, in order."""
+    why: tuple[str, ...]
+    """What the check left out, where it did."""
+    lost: int
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        """Whether every rule that must be named was."""
+        return self.fate is Fate.KILLED
+
+
+class _EnoughError(BaseException):
+    """The mutant is dead. No check may take this for a fault of its own, so it is no Exception."""
+
+
+class Silent:
+    """Progress that nobody looks at."""
+
+    def check(self, title: str) -> None:
+        """Nothing."""
+
+    def advance(self, done: int, of: int) -> None:
+        """Nothing."""
+
+
+@dataclass
+class _Watch(Tally):
+    """A tally that knows what to wait for, and ends the run when it has come."""
+
+    wanted: frozenset[str] = frozenset()
+    stops: bool = True
+    named: dict[str, None] = field(default_factory=dict)
+
+    def fail(self, failure: Failure) -> None:
+        super().fail(failure)
+        self.named |= dict.fromkeys(failure.fault.rules)
+        if self.stops and self.wanted <= self.named.keys():
+            raise _EnoughError
+
+
+class Keeper:
+    """Starts each server when the first mutant needs it, and stops them at the end."""
+
+    def __init__(self, *, command: str = "mutants run") -> None:
+        self._command = command
+        self._stack = ExitStack()
+        self._right: Target | None = None
+        self._editable: tuple[Target, Path] | None = None
+
+    def __enter__(self) -> "Keeper":
+        """Nothing is started yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop what was started."""
+        self._stack.close()
+
+    @property
+    def right(self) -> Target:
+        """The reference server as it is.
+
+        Raises:
+            LaunchError: it is not installed, or did not start.
+        """
+        if self._right is None:
+            self._right = self._stack.enter_context(reference_server(command=self._command))
+        return self._right
+
+    @contextmanager
+    def mounted(self, mutant: Mutant) -> Iterator[Target]:
+        """The mutant as a target, with the access that its check has.
+
+        Raises:
+            LaunchError: the server is not installed, or did not start.
+        """
+        with ExitStack() as stack:
+            target = stack.enter_context(self._made(mutant))
+            if mutant.real_time:
+                target = replace(target, controls=None)
+            yield target
+
+    @contextmanager
+    def _made(self, mutant: Mutant) -> Iterator[Target]:
+        match mutant.fault:
+            case Edited(edits):
+                with self._edited(edits) as target:
+                    yield target
+            case InFront(make):
+                with tampering(self.right.address, make()) as address:
+                    yield behind(self.right, address)
+            case BeforeControls(make):
+                assert self.right.controls is not None
+                with tampering(self.right.controls, make()) as address:
+                    yield replace(self.right, controls=address)
+            case LeavesBehind():
+                with self._leaving(mutant.fault) as target:
+                    yield target
+            case Writes():
+                with self._writing(mutant.fault) as target:
+                    yield target
+            case Instead(make):
+                with tampering(_NOWHERE, make()) as address:
+                    yield Target(address=address)
+
+    @contextmanager
+    def _edited(self, edits: Sequence[Edit]) -> Iterator[Target]:
+        if self._editable is None:
+            path = self._stack.enter_context(temporary_folder()) / "edits.json"
+            write_edits(path, ())
+            server = reference_server(command=self._command, program=(_EDITED, str(path)))
+            self._editable = self._stack.enter_context(server), path
+        target, path = self._editable
+        write_edits(path, edits)
+        try:
+            yield target
+        finally:
+            write_edits(path, ())
+
+    @contextmanager
+    def _leaving(self, fault: LeavesBehind) -> Iterator[Target]:
+        import redis
+
+        assert self.right.store_url is not None
+        with redis.Redis.from_url(self.right.store_url) as client:
+
+            def tamper(message: Message, forward: Forward) -> HttpAnswer:
+                if not message.is_to_tool:
+                    return forward(message)
+                if not fault.afterwards:
+                    fault.leave(client, message, True)
+                answer = forward(message)
+                if fault.afterwards:
+                    fault.leave(client, message, answer.status != 404)
+                return answer
+
+            with tampering(self.right.address, tamper) as address:
+                yield behind(self.right, address)
+
+    @contextmanager
+    def _writing(self, fault: Writes) -> Iterator[Target]:
+        with temporary_folder() as folder:
+            log = folder / "server.log"
+            log.touch()
+
+            def tamper(message: Message, forward: Forward) -> HttpAnswer:
+                if message.is_to_tool:
+                    fault.write(log, message)
+                return forward(message)
+
+            with tampering(self.right.address, tamper) as address:
+                yield replace(behind(self.right, address), logs=Logs([log]))
+
+    def play(self, mutant: Mutant, *, profile: Profile = BRIEF, whole: bool = False) -> Outcome:
+        """Check a mutant with what is assigned to it, until all that must be named was.
+
+        Args:
+            mutant: one of the zoo, or another.
+            profile: how much the check does.
+            whole: whether to go on to the end of the check.
+
+        Raises:
+            LaunchError: the server is not installed, or did not start.
+        """
+        with self.mounted(mutant) as target:
+            started = time.monotonic()
+            stops = not (whole or mutant.only)
+            tally = _Watch(wanted=frozenset(mutant.rules), stops=stops)
+            run = Run(target=target, profile=profile, seed=SEED, progress=Silent(), tally=tally)
+            run.check_name = mutant.check
+            try:
+                with (
+                    suppress(_EnoughError, TargetGoneError),
+                    run.over(mutant.binding),
+                    run.guarded(),
+                ):
+                    mutant.part(run)
+            finally:
+                run.close()
+            seconds = time.monotonic() - started
+        if isinstance(mutant.fault, BeforeControls):
+            # Whatever a wrong control left behind is put right for the next.
+            Run(target=self.right, profile=profile, seed=SEED, progress=Silent()).close()
+        return Outcome(
+            mutant=mutant,
+            fate=_fate(mutant, tally),
+            named=tuple(tally.named),
+            why=tuple(tally.incomplete),
+            lost=tally.lost,
+            seconds=seconds,
+        )
+
+
+def _fate(mutant: Mutant, tally: _Watch) -> Fate:
+    if not tally.named:
+        return Fate.SURVIVED
+    missing = set(mutant.rules) - tally.named.keys()
+    first = {failure.rule for failure in tally.failures.values()}
+    beyond = first - {mutant.rules[0]} if mutant.only else set()
+    return Fate.WRONG_RULE if missing or beyond else Fate.KILLED
+
+
+def behind(target: Target, address: Address) -> Target:
+    """The same server, seen through a proxy."""
+    return replace(target, address=address, mcp=Address.parse(address.url + MCP_PATH))
+
+
+def write_edits(path: Path, edits: Sequence[Edit]) -> None:
+    """Put a file of edits in the place of another, in one step."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps([asdict(edit) for edit in edits]), encoding="utf-8")
+    partial.replace(path)
+
+
+__all__ = ["BRIEF", "Fate", "Keeper", "Outcome", "behind", "write_edits"]
