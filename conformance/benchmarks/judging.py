@@ -1,7 +1,8 @@
 """How long the judge of histories takes, and how much memory, from 10^3 to 10^6 operations.
 
 Makes histories of a simulated store, judges each in a process of its own, and writes the table into
-``docs/linearizability.md``: ``nox -s bench_judging``.
+``docs/linearizability.md`` and the curve beside it: ``nox -s bench_judging``. With ``--histories
+FOLDER`` they are kept there, and those of an earlier run are judged again.
 """
 
 import argparse
@@ -12,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from math import log10
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from simulated import Load, simulate
 
@@ -25,12 +28,15 @@ from checkpoint_model.linearizability import Linearizable, check
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 LOST = (0.0, 0.2)
+COLOURS = ("#06c", "#b30")
+TITLE = "Seconds of the processor that judging takes, by operations"
 CLIENTS = 100
 CALLS_PER_WORKFLOW = 100
 ONE_WORKFLOW = (100, 50)
 """Clients and calls of each, all on one workflow."""
 BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "linearizability.md"
+CURVE = DOCUMENT.with_name("judging.svg")
 
 
 def load_of(operations: int, lost: float) -> Load:
@@ -104,8 +110,18 @@ def one_workflow(lost: float) -> tuple[float, int]:
     return sorted(taken)[2], count
 
 
-def measure(sizes: list[int]) -> str:
-    """The table, as Markdown."""
+class Point(NamedTuple):
+    """What judging one history took."""
+
+    operations: int
+    lost: float
+    seconds: float
+    """Of the processor."""
+
+
+def measure(sizes: list[int], histories: Path) -> tuple[str, list[Point]]:
+    """The table, as Markdown, and the points of the curve."""
+    points: list[Point] = []
     headings = (
         "operations",
         "workflows",
@@ -119,12 +135,13 @@ def measure(sizes: list[int]) -> str:
     lines = [f"| {' | '.join(headings)} |", "|" + "--:|" * len(headings)]
     for operations in sizes:
         for lost in LOST:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "mixed.jsonl"
+            path = histories / f"{operations}-{lost:.0%}" / "mixed.jsonl"
+            if not path.exists():
                 _in_a_process("make", str(path), str(operations), str(lost))
-                size = path.stat().st_size
-                found = json.loads(_in_a_process("judge", folder))
+            size = path.stat().st_size
+            found = json.loads(_in_a_process("judge", str(path.parent)))
             assert found["verdict"] == "pass", found
+            points.append(Point(operations, lost, found["processor"]))
             workflows = found["workflows"]["linearizable"]
             lines.append(
                 f"| {operations:,} | {workflows:,} | {lost:.0%} | {size / 1e6:,.1f} MB "
@@ -139,8 +156,55 @@ def measure(sizes: list[int]) -> str:
             f"- {count:,} operations of {ONE_WORKFLOW[0]} clients, {lost:.0%} of the answers lost: "
             f"{milliseconds:.0f} ms of the processor"
         )
-    machine = f"Python {platform.python_version()} on {platform.machine()}, one core of it"
-    return "\n".join(lines) + f"\n\n({machine}.)\n"
+    python = f"Python {platform.python_version()} on {platform.machine()}"
+    said = (
+        "The seconds of the clock say more of whatever else ran on that machine; those of the "
+        "processor are the judge's, though it shared the caches, too."
+    )
+    lines += ["", f"({python}, one core of it. {said})", ""]
+    return "\n".join(lines), points
+
+
+def curve(points: list[Point]) -> str:
+    """Seconds of the processor by operations, as SVG; both by powers of ten."""
+    left, top, side, decades_x, decades_y = 60, 20, 90, (3, 6), (-2, 2)
+    right, bottom = left + side * 3, top + side * 4
+
+    def place(point: Point) -> tuple[float, float]:
+        return (
+            left + side * (log10(point.operations) - decades_x[0]),
+            bottom - side * (log10(point.seconds) - decades_y[0]),
+        )
+
+    drawn = []
+    for power in range(decades_x[0], decades_x[1] + 1):
+        x = left + side * (power - decades_x[0])
+        drawn.append(f'<path d="M{x} {top}V{bottom}" stroke="#bbb"/>')
+        drawn.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{10**power:,}</text>')
+    for power in range(decades_y[0], decades_y[1] + 1):
+        y = bottom - side * (power - decades_y[0])
+        drawn.append(f'<path d="M{left} {y}H{right}" stroke="#bbb"/>')
+        drawn.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{10.0**power:g} s</text>')
+    for number, (lost, colour) in enumerate(zip(LOST, COLOURS, strict=True)):
+        line = [place(point) for point in points if point.lost == lost]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
+        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in line]
+        y_legend = top + 18 + 18 * number
+        drawn.append(
+            f'<text x="{left + 10}" y="{y_legend}" fill="{colour}">{lost:.0%} of the answers lost'
+            "</text>"
+        )
+    drawn.append(
+        f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">operations judged'
+        ", by seconds of the processor</text>"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 40} {bottom + 46}" '
+        f'width="{right + 40}" font-family="sans-serif" font-size="12" fill="#333">\n'
+        f"<title>{TITLE}</title>\n"
+        '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(drawn) + "\n</svg>\n"
+    )
 
 
 def _in_a_process(*arguments: str) -> str:
@@ -159,13 +223,16 @@ def main() -> None:
     made.add_argument("lost", type=float)
     parts.add_parser("judge").add_argument("folder", type=Path)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--histories", type=Path, metavar="FOLDER")
     given = parser.parse_args()
     if given.part == "make":
         make(given.path, given.operations, given.lost)
     elif given.part == "judge":
         print(json.dumps(judge(given.folder)))  # noqa: T201 - read by the process above
     else:
-        table = measure(given.sizes)
+        with tempfile.TemporaryDirectory() as folder:
+            table, points = measure(given.sizes, given.histories or Path(folder))
+        CURVE.write_text(curve(points), encoding="utf-8")
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
         DOCUMENT.write_text(before + BEGIN + table + END + after, encoding="utf-8")

@@ -6,16 +6,25 @@ history again only for those workflows that are shown. What it finds is a docume
 (``judgement.json``, described by ``judgement.schema.json``) from which every view is rendered.
 """
 
+import gc
 import json
 import statistics
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from checkpoint_conformance.contention import (
+    in_flight_max,
+    most_at_once,
+    percentile,
+    spread_ns,
+)
 from checkpoint_conformance.history import (
     DROPPED,
     Call,
@@ -68,10 +77,13 @@ VERSION: Final = 1
 FILE_NAME: Final = "judgement.json"
 CONTENDERS_MIN: Final = 10
 """Fewer requests in flight at once than this are no contention."""
+UNDECIDED: Final = "unknown"
+"""The kind of a failure that is none of the target's: the budget of steps was spent."""
 FAILURES_SHOWN_MAX: Final = 5
 WORKFLOWS_SHOWN_MAX: Final = 24
 OPERATIONS_SHOWN_MAX: Final = 12_000
 """Of all workflows that are shown together: what a page can still draw."""
+PERCENTILES: Final = (50, 90, 95, 99)
 BURSTS_SHOWN_MAX: Final = 1000
 RULES: Final = ("WC-CONC-1", "WC-CONC-2", "WC-CONC-3", "WC-CONC-4", "WC-TIME-1", "WC-ID-2")
 """What a storm exercises; others are named where they are broken."""
@@ -84,6 +96,7 @@ _DECISIVE: Final = frozenset(
 )
 """Members that are wrong only where the state or the decision is."""
 _WORDING: Final = frozenset({"type", "title", "detail", "recovery"})
+_CODES: Final = frozenset(map(str, ErrorCode))
 
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Told now and then what is being done, how far it is, and of how much (0: not known)."""
@@ -112,10 +125,11 @@ def judge_folder(
     storms: dict[str, list[HistoryFile]] = defaultdict(list)
     for file in read_folder(folder):
         storms[file.header.storm].append(file)
-    judged = [
-        _Storm(name, files, steps_max, tell or _say_nothing).judge()
-        for name, files in storms.items()
-    ]
+    with _no_collector():
+        judged = [
+            _Storm(name, files, steps_max, tell or _say_nothing).judge()
+            for name, files in storms.items()
+        ]
     verdict = _worst(Verdict(storm["verdict"]) for storm in judged)
     return {
         "format": FORMAT,
@@ -125,6 +139,21 @@ def judge_folder(
         "line": f"{verdict.upper()}: " + "; ".join(f"{s['storm']}: {s['line']}" for s in judged),
         "storms": judged,
     }
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without the garbage collector: of what is kept of a million calls nothing is a cycle.
+
+    It would look through all of them, again and again, and find nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def exit_code(judgement: Mapping[str, Any]) -> int:
@@ -186,8 +215,9 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 class _Release(NamedTuple):
     """What is remembered of a call that was released together with others."""
 
-    sent_ns: int
-    returned_ns: int
+    called_ns: int
+    sent_ns: int | None
+    returned_ns: int | None
     decided: bool
     flag: str
     """``acquired`` or ``transitioned`` where its answer raised one, else empty."""
@@ -201,6 +231,7 @@ class _Release(NamedTuple):
 class _Workflow:
     """What is kept of one workflow until it is judged."""
 
+    identity: Identity
     seen: list[Seen] = field(default_factory=list)
     calls: int = 0
     round: int | None = None
@@ -227,6 +258,51 @@ class _Counts:
     lost_why: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(slots=True)
+class _Clock:
+    """What is gathered of the calls that one monotonic clock stamped."""
+
+    id: str
+    offsets: Offsets | None
+    """None where its times are not held against the target's."""
+    sent: "array[float]" = field(default_factory=lambda: array("d"))
+    returned: "array[float]" = field(default_factory=lambda: array("d"))
+    """When those that were answered were sent, and when they returned, in nanoseconds."""
+
+
+class _Requests:
+    """Requests, each read once: most of a storm's ask what another did of some other workflow."""
+
+    _ASKED: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+        "claim": itemgetter("holder", "claim_ttl_seconds", "state_ttl_seconds", "retry_failed"),
+        "transition": itemgetter("holder", "generation", "to_stage", "observation_key"),
+        "abandon": itemgetter("holder", "generation"),
+    }
+    """What each action must bring, beside the workflow."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Request] = {}
+
+    def read(self, body: Mapping[str, Any]) -> Request:
+        """As :func:`parse_request` does, with the same errors, and one object for equal ones."""
+        action = body["action"]
+        try:
+            # What need not be there says the same as null.
+            if action == "status":
+                asked: Any = (action, body.get("holder"))
+            elif action == "transition":
+                evidence = body.get("evidence_type"), body.get("evidence_fingerprint")
+                asked = (action, self._ASKED[action](body), evidence)
+            else:
+                asked = (action, self._ASKED[action](body))
+        except KeyError:
+            return parse_request(body)[1]
+        request = self._known.get(asked)
+        if request is None:
+            request = self._known[asked] = parse_request(body)[1]
+        return request
+
+
 class _Storm:
     """The judge of one storm of a history, all its files together."""
 
@@ -237,11 +313,13 @@ class _Storm:
         self._tell = tell
         self._counts = _Counts()
         self._clients: set[str] = set()
-        self._workflows: dict[Identity, _Workflow] = defaultdict(_Workflow)
+        self._workflows: dict[Identity, _Workflow] = {}
+        self._named: dict[tuple[str, str], _Workflow] = {}
+        """The same by namespace and key: hashing an identity takes longer than all else of it."""
+        self._requests = _Requests()
         self._latencies: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._releases: dict[tuple[int, str], list[_Release]] = defaultdict(list)
-        self._spans: dict[str, tuple[array[float], array[float]]] = {}
-        self._offsets: dict[str, Offsets] = {}
+        self._clocks: dict[str, _Clock] = {}
         self._steps: list[tuple[int, int]] = []
         self._kept: dict[Any, Any] = {}
         self._cut_off: list[str] = []
@@ -268,11 +346,14 @@ class _Storm:
         steps = self._clock_steps()
         self._steps = [step for moved in steps.values() for step in moved]
         for file in self.files:
-            clock = file.header.clock.id
-            # Where the clock was moved is known by one clock of ours alone; times that another
-            # stamped are not held against the target's then.
-            if clock not in self._offsets and (not steps or clock in steps):
-                self._offsets[clock] = Offsets(steps.get(clock, ()))
+            clock_id = file.header.clock.id
+            clock = self._clocks.get(clock_id)
+            if clock is None:
+                # Where the clock was moved is known by one clock of ours alone; times that another
+                # stamped are not held against the target's then.
+                known = not steps or clock_id in steps
+                offsets = Offsets(steps.get(clock_id, ())) if known else None
+                clock = self._clocks[clock_id] = _Clock(clock_id, offsets)
             ended = False
             for entry in file:
                 if isinstance(entry, Call):
@@ -298,27 +379,33 @@ class _Storm:
                 found.setdefault(file.header.clock.id, []).extend(steps)
         return found
 
-    def _take(self, call: Call, clock: str) -> None:
+    def _take(self, call: Call, clock: _Clock) -> None:
         counts = self._counts
         counts.calls += 1
         counts.repeated += call.attempts > 1
         self._clients.add(call.client)
+        called_ns, returned_ns = call.called_ns, call.returned_ns
         try:
-            identity, request = parse_request(call.request)
+            workflow = self._workflow_of(call.request)
+            request = self._requests.read(call.request)
         except (KeyError, ValueError, TypeError) as error:
             raise HistoryError(
                 f"a call of {plain(call.client, 40)} has a request that section 3 does not admit: "
                 f"{type(error).__name__}: {plain(error, 200)}"
             ) from None
         answered = call.answer if isinstance(call.answer, Answered) else None
-        workflow = self._workflows[identity]
         workflow.calls += 1
         if workflow.round is None:
             workflow.round = call.round
-        workflow.first_ns = min(workflow.first_ns, call.called_ns)
-        workflow.last_ns = max(workflow.last_ns, call.returned_ns or call.called_ns)
+        if called_ns < workflow.first_ns:
+            workflow.first_ns = called_ns
+        last_ns = returned_ns or called_ns
+        if last_ns > workflow.last_ns:
+            workflow.last_ns = last_ns
         try:
-            seen = see_call(request, call.called_ns, call.returned_ns, answered, clock=clock)
+            seen = see_call(
+                request, called_ns, returned_ns, answered, clock=clock.id, kept=self._kept
+            )
         except AnswerError as error:
             workflow.fault = workflow.fault or str(error)
             counts.decided += 1
@@ -327,36 +414,30 @@ class _Storm:
         self._count(call, answered, seen)
         decided = seen is not None and seen.observed_at_ms is not None
         if seen is not None:
-            workflow.seen.append(self._shared(seen))
-        if answered is not None and call.returned_ns is not None:
-            action = str(request.action)
-            self._latencies[action].append((call.returned_ns - call.called_ns) / _MS)
-            spans = self._spans.setdefault(clock, (array("d"), array("d")))
-            spans[0].append(call.sent_ns or call.called_ns)
-            spans[1].append(call.returned_ns)
+            workflow.seen.append(seen)
+        if answered is not None and returned_ns is not None:
+            self._latencies[call.request["action"]].append((returned_ns - called_ns) / _MS)
+            clock.sent.append(call.sent_ns or called_ns)
+            clock.returned.append(returned_ns)
             if decided:
-                self._take_decided(call, answered, seen, workflow, clock)
+                assert seen is not None
+                assert seen.observed_at_ms is not None
+                if clock.offsets is not None:
+                    who = (call.client, called_ns, returned_ns, seen.observed_at_ms)
+                    clock.offsets.add(who, called_ns, returned_ns, seen.observed_at_ms)
+                workflow_hash = (answered.members or {}).get("workflow_hash")
+                if isinstance(workflow_hash, str):
+                    workflow.hashes.add(self._kept.setdefault(workflow_hash, workflow_hash))
         if call.round is not None and call.burst is not None:
-            self._take_release(call, request, identity, answered, decided=decided)
+            self._take_release(call, request, workflow.identity, answered, decided=decided)
 
-    def _take_decided(
-        self,
-        call: Call,
-        answered: Answered,
-        seen: Seen | None,
-        workflow: _Workflow,
-        clock: str,
-    ) -> None:
-        assert seen is not None
-        assert seen.observed_at_ms is not None
-        assert call.returned_ns is not None
-        offsets = self._offsets.get(clock)
-        if offsets is not None:
-            who = (call.client, call.called_ns, call.returned_ns, seen.observed_at_ms)
-            offsets.add(who, call.called_ns, call.returned_ns, seen.observed_at_ms)
-        workflow_hash = (answered.members or {}).get("workflow_hash")
-        if isinstance(workflow_hash, str):
-            workflow.hashes.add(self._kept.setdefault(workflow_hash, workflow_hash))
+    def _workflow_of(self, body: Mapping[str, Any]) -> _Workflow:
+        name = (body["namespace"], body["workflow_key"])
+        workflow = self._named.get(name)
+        if workflow is None:
+            identity = Identity(namespace=name[0], workflow_key=name[1])
+            workflow = self._named[name] = self._workflows[identity] = _Workflow(identity)
+        return workflow
 
     def _count(self, call: Call, answered: Answered | None, seen: Seen | None) -> None:
         counts = self._counts
@@ -366,17 +447,17 @@ class _Storm:
             counts.dropped += reason == DROPPED
             counts.lost_why[plain(reason, 80)] += 1
             return
-        members = answered.members or {}
-        code = members.get("code")
+        code = (answered.members or {}).get("code")
+        told = seen is not None and seen.observed_at_ms is not None
         if seen is None:
             counts.unchanged += 1
-        elif seen.observed_at_ms is None:
-            counts.untold += 1
-        else:
+        elif told:
             counts.decided += 1
-        if isinstance(code, str) and code in ErrorCode.__members__:
+        else:
+            counts.untold += 1
+        if isinstance(code, str) and code in _CODES:
             counts.answers[code] += 1
-        elif seen is not None and seen.observed_at_ms is not None:
+        elif told:
             counts.answers["result"] += 1
         else:
             counts.answers[f"HTTP {answered.status}"] += 1
@@ -401,8 +482,9 @@ class _Storm:
             kind = (identity, request)
         self._releases[call.round, call.burst].append(
             _Release(
-                call.sent_ns or call.called_ns,
-                call.returned_ns or call.gave_up_ns or call.called_ns,
+                call.called_ns,
+                call.sent_ns,
+                call.returned_ns,
                 decided,
                 flag,
                 kind,
@@ -411,18 +493,10 @@ class _Storm:
             )
         )
 
-    def _shared(self, seen: Seen) -> Seen:
-        """The same, with one object for whatever is equal: most answers are much alike."""
-        kept = self._kept
-        return seen._replace(
-            request=kept.setdefault(seen.request, seen.request),
-            shape=kept.setdefault(seen.shape, seen.shape),
-        )
-
     def _with_earliest(self, seen: Seen) -> Seen:
         if seen.observed_at_ms is not None:
             return seen
-        offsets = self._offsets.get(seen.clock)
+        offsets = self._clocks[seen.clock].offsets
         if offsets is None:
             return seen
         return seen._replace(earliest_ms=offsets.earliest_ms(seen.called_ns))
@@ -472,8 +546,8 @@ class _Storm:
         )
 
     def _offset_faults(self) -> Iterator[OffsetFault]:
-        for offsets in self._offsets.values():
-            fault = offsets.fault()
+        for clock in self._clocks.values():
+            fault = None if clock.offsets is None else clock.offsets.fault()
             if fault is not None:
                 yield fault
 
@@ -564,7 +638,7 @@ class _Storm:
         verdict = check(operations, steps_max=self._steps_max)
         failure = None
         if identity in self._broken or identity in self._undecided:
-            failure = _failure(identity, operations, verdict)
+            failure = _failure(identity, operations, verdict, self._steps_max)
         base_ns = min((call.called_ns for call, _ in calls), default=0)
         order = () if isinstance(verdict, Unknown) else verdict.order
         places = {placed.operation: place for place, placed in enumerate(order)}
@@ -590,7 +664,7 @@ class _Storm:
         return shown, failure
 
     def _operation(self, call: Call, clock: str) -> Operation:
-        offsets = self._offsets.get(clock)
+        offsets = self._clocks[clock].offsets
         answered = call.answer if isinstance(call.answer, Answered) else None
         return Operation(
             client=call.client,
@@ -619,7 +693,7 @@ class _Storm:
         hits = self._hits(bursts, in_flight, failures)
         gaps = self._gaps(bursts, in_flight)
         failed = {rule for failure in failures for rule in failure["rules"]}
-        if failures:
+        if failures:  # what could not be decided is one, too
             verdict = Verdict.FAIL
         elif gaps:
             verdict = Verdict.INCOMPLETE
@@ -632,7 +706,17 @@ class _Storm:
             f"{counts.lost + counts.untold:,} lost"
         )
         if broken:
-            line = f"{len(broken):,} of {judged:,} workflows fail ({', '.join(sorted(failed))})"
+            named = {rule for one in failures if one["kind"] != UNDECIDED for rule in one["rules"]}
+            said = []
+            if self._broken:
+                fail = f"{len(self._broken):,} of {judged:,} workflows fail"
+                said.append(f"{fail} ({', '.join(sorted(named))})")
+            if self._undecided:
+                said.append(
+                    f"{len(self._undecided):,} of {judged:,} workflows could not be decided "
+                    f"within {self._steps_max:,} steps"
+                )
+            line = "; ".join(said)
         elif failures:
             line = f"{', '.join(sorted(failed))} broken; {line}"
         elif gaps:
@@ -677,23 +761,12 @@ class _Storm:
 
     def _in_flight(self) -> list[int]:
         """Of each clock, the most requests that were in flight at once."""
-        most = []
-        for sent, returned in self._spans.values():
-            starts, ends = sorted(sent), sorted(returned)
-            best = over = 0
-            for number, start in enumerate(starts):
-                # Closed intervals: one that returned just now is still in flight.
-                while ends[over] < start:
-                    over += 1
-                best = max(best, number + 1 - over)
-            most.append(best)
-        return most
+        return [most_at_once(clock.sent, clock.returned) for clock in self._clocks.values()]
 
     def _per_second(self) -> float:
-        seconds = [
-            (max(returned) - min(sent)) / 1e9 for sent, returned in self._spans.values() if sent
-        ]
-        answered = sum(len(sent) for sent, _ in self._spans.values())
+        clocks = [clock for clock in self._clocks.values() if clock.sent]
+        seconds = [(max(clock.returned) - min(clock.sent)) / 1e9 for clock in clocks]
+        answered = sum(len(clock.sent) for clock in clocks)
         return round(answered / max(seconds), 1) if seconds and max(seconds) > 0 else 0.0
 
     def _hits(
@@ -711,13 +784,14 @@ class _Storm:
         crowded = max(in_flight, default=0) >= CONTENDERS_MIN
         workflows = self._verdicts["linearizable"]
         alone = workflows if crowded else 0
+        held_against = any(clock.offsets is not None for clock in self._clocks.values())
         clock_held = not any("WC-TIME-1" in failure["rules"] for failure in failures)
         return {
             "WC-CONC-1": len({b["round"] for b in judged}) if bursts else alone,
             "WC-CONC-2": len({b["round"] for b in judged if b["claims"] >= CONTENDERS_MIN}),
             "WC-CONC-3": len({b["round"] for b in judged if b["sends"] >= CONTENDERS_MIN}),
             "WC-CONC-4": self._met_others(),
-            "WC-TIME-1": self._counts.decided if self._offsets and clock_held else 0,
+            "WC-TIME-1": self._counts.decided if held_against and clock_held else 0,
             "WC-ID-2": sum(len(w.hashes) == 1 and w.calls > 1 for w in self._workflows.values()),
         }
 
@@ -780,7 +854,7 @@ _VERDICT_NAMES: Final[Mapping[type, str]] = {
     Linearizable: "linearizable",
     Illegal: "illegal",
     ClockViolation: "clock violation",
-    Unknown: "unknown",
+    Unknown: UNDECIDED,
 }
 
 
@@ -796,7 +870,10 @@ def _plain_failure(rules: Sequence[str], *, what: str, expected: str, got: str) 
 
 
 def _failure(
-    identity: Identity, operations: Sequence[Operation], verdict: WorkflowVerdict
+    identity: Identity,
+    operations: Sequence[Operation],
+    verdict: WorkflowVerdict,
+    steps_max: int,
 ) -> dict[str, Any]:
     failure: dict[str, Any] = {
         "kind": _VERDICT_NAMES[type(verdict)],
@@ -833,13 +910,18 @@ def _failure(
             "state": None,
         }
     else:
-        why = verdict.why if isinstance(verdict, Unknown) else "the two readings disagree"
+        spent = isinstance(verdict, Unknown)
         failure |= {
+            "kind": UNDECIDED,
             "rules": ["WC-CONC-1"],
-            "what": "an order that explains every answer",
+            "what": "whether one order explains every answer",
             "expected": "one, or certainty that there is none",
-            "got": "neither",
-            "why": why,
+            "got": f"it could not be decided within {steps_max:,} steps of the model"
+            if spent
+            else "the two readings disagree",
+            "why": "This says nothing against the target, and nothing for it: it is no pass. "
+            "Judge it again with more steps (workflow-checkpoint recheck --steps), or storm "
+            "with fewer lost answers.",
             "operation": None,
             "earlier": None,
             "expected_members": None,
@@ -972,13 +1054,7 @@ def _shown_call(call: Call, clock: str, base_ns: int, place: int | None) -> dict
 
 def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, Any]:
     """How closely the calls of one burst met, and who won."""
-    sent = sorted(one.sent_ns for one in released)
-    ends = sorted(one.returned_ns for one in released)
-    most = over = 0
-    for index, start in enumerate(sent):
-        while ends[over] < start:
-            over += 1
-        most = max(most, index + 1 - over)
+    first_ns = min(one.called_ns for one in released)
     kinds = Counter(one.kind for one in released if one.decided and one.kind is not None)
     claims = max((n for k, n in kinds.items() if isinstance(k, Identity)), default=0)
     sends = max((n for k, n in kinds.items() if not isinstance(k, Identity)), default=0)
@@ -986,8 +1062,8 @@ def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, An
         "round": number,
         "burst": name,
         "calls": len(released),
-        "spread_ms": round((sent[-1] - sent[0]) / _MS, 3),
-        "in_flight": most,
+        "spread_ms": round(spread_ns(released) / _MS, 3),
+        "in_flight": in_flight_max(released),
         "claims": claims,
         "sends": sends,
         "winners": [
@@ -995,7 +1071,7 @@ def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, An
                 "client": one.client,
                 "flag": one.flag,
                 "generation": one.generation if isinstance(one.generation, int) else None,
-                "after_ms": round((one.returned_ns - sent[0]) / _MS, 3),
+                "after_ms": round(((one.returned_ns or first_ns) - first_ns) / _MS, 3),
             }
             for one in released
             if one.flag
@@ -1018,12 +1094,9 @@ def _contention(bursts: Sequence[Mapping[str, Any]], in_flight: Sequence[int]) -
 
 def _percentiles(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
-    last = len(ordered) - 1
-    found = {
-        f"p{share}": round(ordered[round(last * share / 100)], 3) for share in (50, 90, 95, 99)
-    }
+    found = {f"p{percent}": round(percentile(ordered, percent), 3) for percent in PERCENTILES}
     return (
         {"count": len(ordered), "min": round(ordered[0], 3)}
         | found
-        | {"max": round(ordered[last], 3)}
+        | {"max": round(ordered[-1], 3)}
     )

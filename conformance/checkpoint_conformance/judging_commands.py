@@ -29,8 +29,8 @@ def recheck(folder: Path, steps_max: int | None) -> None:
     Nothing is sent to anybody. DIR is the folder with the history, or one file of it; the verdict
     is printed, and written beside the history as judgement.json and, to be looked at, storm.html.
 
-    Exit code 0 if every storm passes, 1 if one fails, 3 if one says too little to pass, 2 if there
-    is no history.
+    Exit code 0 if every storm passes, 1 if one fails, 3 if one says too little to pass or you
+    interrupted it, 2 if there is no history.
     """
     from rich.console import Console
 
@@ -44,6 +44,7 @@ def recheck(folder: Path, steps_max: int | None) -> None:
     from checkpoint_conformance.renderings.storm import write_storm_page
     from checkpoint_conformance.report import FolderError
     from checkpoint_conformance.terminal import Output
+    from checkpoint_conformance.verdict import EXIT_CODES, Verdict
     from checkpoint_model.linearizability import STEPS_MAX
 
     output, progress = Output(highlight=False), Console(stderr=True, highlight=False)
@@ -53,6 +54,9 @@ def recheck(folder: Path, steps_max: int | None) -> None:
         page = write_storm_page(path.parent)
     except (HistoryError, JudgementError, FolderError) as error:
         raise click.UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        progress.print("\nInterrupted: there is no verdict.", markup=False)
+        raise SystemExit(EXIT_CODES[Verdict.INCOMPLETE]) from None
     show_judgement(output, judgement)
     output.print(f"\nThe whole judgement is in {path}.", markup=False, soft_wrap=True)
     output.print(f"To look at it: {page}", markup=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """The judge of stored histories, on storms whose verdict is known."""
 
+import gzip
 import json
 from dataclasses import replace
 from importlib import resources
@@ -12,8 +13,15 @@ from click.testing import CliRunner
 from simulated import EPOCH_MS, Load
 from storms import claim_calls, mixed_calls, with_members, write_history
 
+from checkpoint_conformance import judging
 from checkpoint_conformance.client import Lost, LostReason
-from checkpoint_conformance.history import Call, ClockStep, HistoryWriter, begin_header
+from checkpoint_conformance.history import (
+    Call,
+    ClockStep,
+    HistoryError,
+    HistoryWriter,
+    begin_header,
+)
 from checkpoint_conformance.judging import (
     FAILURES_SHOWN_MAX,
     JudgementError,
@@ -260,6 +268,37 @@ def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
     assert storm["verdict"] == "fail"
     (failure,) = storm["failures"]
     assert (failure["kind"], failure["rules"]) == ("unknown", ["WC-CONC-1"])
+    assert failure["got"] == "it could not be decided within 5 steps of the model"
+    assert storm["line"] == "1 of 1 workflows could not be decided within 5 steps"
+    result = CliRunner().invoke(recheck, [str(tmp_path), "--steps", "5"])
+    assert result.exit_code == 1
+    assert "could not be decided within 5 steps" in result.output
+    assert "broken" not in result.output
+
+
+def test_a_workflow_with_many_lost_answers_is_decided_in_few_steps(tmp_path: Path) -> None:
+    """Of a recorded storm, two hundred calls, forty lost: two million steps were once too few."""
+    recorded = Path(__file__).with_name("histories") / "a_fifth_lost.jsonl.gz"
+    (tmp_path / "a.jsonl").write_bytes(gzip.decompress(recorded.read_bytes()))
+    storm = only(judge(tmp_path, steps_max=4000))
+    assert (storm["calls"], storm["lost"]) == (200, 40)
+    assert (storm["workflows"], storm["failures"]) == ({"linearizable": 1}, [])
+
+
+def test_what_is_broken_is_told_apart_from_what_could_not_be_decided(tmp_path: Path) -> None:
+    """Of one storm: only the rules of the first are named as failing."""
+    rounds = [
+        with_members(call, stage="failed") if call.request["action"] == "status" else call
+        for call in claim_calls(rounds=2)
+        if call.round == 1
+    ]
+    calls = [*rounds, *mixed_calls(0, replace(MIXED, workflows=1))]
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls), steps_max=200))
+    assert {failure["kind"] for failure in storm["failures"]} == {"illegal", "unknown"}
+    assert storm["line"] == (
+        "1 of 2 workflows fail (WC-CONC-1, WC-STATUS-2); "
+        "1 of 2 workflows could not be decided within 200 steps"
+    )
 
 
 def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:
@@ -268,6 +307,30 @@ def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:
     calls[-1] = with_members(calls[-1], observed_at=None)
     storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
     assert storm["failures"][0]["rules"] == ["WC-TIME-5"]
+
+
+@pytest.mark.parametrize("member", ["stage", "generation", "configuration", "observed_at"])
+@pytest.mark.parametrize("value", [[], {}, ["claimed"], {"a": []}])
+def test_an_answer_of_another_kind_is_a_failure_and_no_fault_of_the_judge(
+    tmp_path: Path, member: str, value: Any
+) -> None:
+    """Lists where words belong, in an answer that the search meets."""
+    calls = claim_calls(rounds=1)
+    calls = [calls[0], *(with_members(c, **{member: value}) for c in calls[1:4]), *calls[4:]]
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
+    assert storm["failures"][0]["kind"] == "illegal"
+
+
+@pytest.mark.parametrize("missing", ["action", "workflow_key", "holder", "retry_failed"])
+def test_a_request_that_lacks_a_member_is_no_history(tmp_path: Path, missing: str) -> None:
+    """Also where one like it, whole, was read before."""
+    first, second, *rest = claim_calls(rounds=1)
+    request = {k: v for k, v in first.request.items() if k != missing}
+    folder = write_history(
+        tmp_path / "a.jsonl", [first, replace(second, request=request), *rest], storm="claim"
+    )
+    with pytest.raises(HistoryError, match=f"of c1 has a request .* KeyError: '{missing}'"):
+        judge_folder(folder)
 
 
 def test_the_files_of_several_workers_are_judged_together(tmp_path: Path) -> None:
@@ -370,6 +433,21 @@ def test_recheck_says_so_with_words_and_exit_code(
         assert "expected  CHECKPOINT_NOT_HELD: claimed, gen. 1" in done.output
         assert "got       a result with `acquired`" in done.output
         assert "state     claimed, generation 1" in done.output
+
+
+def test_an_interrupted_recheck_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit status is neither that of a pass nor that of a failure."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judging, "judge_folder", interrupted)
+    result = CliRunner().invoke(recheck, [str(write_history(tmp_path / "a.jsonl", claim_calls()))])
+    assert result.exit_code == 3
+    assert "Interrupted: there is no verdict" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 def test_recheck_of_no_history_is_a_usage_error(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def test_every_option_that_the_readme_names_exists() -> None:
 
 def test_the_verdict_in_the_readme_is_today_s() -> None:
     """The line that a newcomer is promised is the one that a right server gets."""
-    from test_verdict import FULL, enough
+    from test_verdict import EVERYTHING, enough
 
     from checkpoint_conformance.verdict import judge
 
-    assert judge(enough(FULL), FULL).line in README
+    assert judge(enough(EVERYTHING), EVERYTHING).line in README
 
 
 def test_the_picture_in_the_readme_is_today_s_graph() -> None:

@@ -27,7 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 from gevent.monkey import get_original
@@ -78,22 +78,6 @@ class Landed:
     gave_up_ns: int | None = None
     """When it was no longer waited for, where none came."""
     answer: HttpAnswer | Lost
-
-
-class Stamped(Protocol):
-    """Anything with the stamps of a request."""
-
-    @property
-    def called_ns(self) -> int | None:
-        """Just before its last byte was sent."""
-
-    @property
-    def sent_ns(self) -> int | None:
-        """Just after."""
-
-    @property
-    def returned_ns(self) -> int | None:
-        """When the answer's last byte was read."""
 
 
 class Stop:
@@ -573,29 +557,3 @@ def _undisturbed() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-# -- Figures ----------------------------------------------------------------------------------
-
-
-def spread_ns(landed: Iterable[Stamped]) -> int:
-    """From the first to the last of the last bytes."""
-    calls = [one.called_ns for one in landed if one.called_ns is not None]
-    return max(calls) - min(calls) if calls else 0
-
-
-def in_flight_max(landed: Iterable[Stamped]) -> int:
-    """How many requests were in flight at once: last byte sent, and the answer not yet received.
-
-    Counted among those that were answered: what a server never takes up contends with nothing.
-    """
-    events = []
-    for one in landed:
-        if one.sent_ns is not None and one.returned_ns is not None:
-            # At the same nanosecond the one that ends comes first: touching is no overlap.
-            events += [(one.sent_ns, 1), (one.returned_ns, -1)]
-    now = most = 0
-    for _, change in sorted(events):
-        now += change
-        most = max(most, now)
-    return most

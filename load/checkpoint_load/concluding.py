@@ -2,19 +2,22 @@
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
 from checkpoint_conformance.history import SUFFIX, read_folder
-from checkpoint_conformance.judging import Tell, judge_folder, write_judgement
+from checkpoint_conformance.judging import UNDECIDED, Tell, judge_folder, write_judgement
 from checkpoint_conformance.renderings.storm import write_storm_page
 from checkpoint_conformance.verdict import EXIT_CODES, EXIT_HARNESS_FAULT, Verdict
 from checkpoint_load import report
 from checkpoint_load.figures import Figures
 from checkpoint_load.plan import Plan
 from checkpoint_load.terminal import show
+
+_JUDGING_STOPPED: Final = "stopped while its answers were judged"
 
 
 def conclude(
@@ -24,8 +27,11 @@ def conclude(
     interrupted: str,
     faults: Sequence[str],
     tell: Tell | None,
+    interruptible: AbstractContextManager[None] | None = None,
 ) -> int:
     """Judge what a run left in its folder, and write the report; the exit status (D5).
+
+    A KeyboardInterrupt ends the judging at once; the report is then incomplete, and says so.
 
     Args:
         plan: what was to be done.
@@ -34,10 +40,16 @@ def conclude(
         faults: what went wrong in the harness itself.
         tell: is told how far the judge is, by a process that another one shows; that one will
             show the result too. The result is printed here if None.
+        interruptible: while it is entered, Ctrl-C comes as a KeyboardInterrupt.
     """
     try:
-        document = _document(plan, users, interrupted, faults, tell)
+        # Once there is a verdict it stands: what follows is not interrupted.
+        with interruptible or nullcontext():
+            document = _document(plan, users, interrupted, faults, tell)
         status = EXIT_CODES.get(Verdict(document["verdict"]), EXIT_HARNESS_FAULT)
+    except KeyboardInterrupt:  # before there were even figures
+        document = report.unfinished_document(_JUDGING_STOPPED, seed=plan.seed)
+        status = EXIT_CODES[Verdict.INCOMPLETE]
     except Exception:  # whatever it is, there is no verdict
         details = traceback.format_exc()
         document = report.error_document("a fault of the harness", seed=plan.seed, details=details)
@@ -64,8 +76,13 @@ def _document(
     }
     for file in files:
         storms[file.header.storm].read(file)
+    judged: Mapping[str, Mapping[str, Any]] = {}
     # One that was stopped ends at once; `recheck` judges what there is of it.
-    judged = {} if interrupted or faults or not files else _judged(plan.folder, tell)
+    if files and not interrupted and not faults:
+        try:
+            judged = _judged(plan.folder, tell)
+        except KeyboardInterrupt:
+            interrupted = _JUDGING_STOPPED
     told = [_storm(figures, judged.get(name)) for name, figures in storms.items()]
     incomplete = [f"{one['name']}: {why}" for one in told for why in one["incomplete_because"]]
     if interrupted:
@@ -131,6 +148,10 @@ def _worst(verdicts: Iterable[str]) -> Verdict:
     return Verdict.INCOMPLETE
 
 
+def _rules(failures: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(rule for one in failures for rule in one["rules"]))
+
+
 def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: str) -> str:
     requests = sum(storm["requests"] + storm["setup_requests"] for storm in storms)
     rounds = sum(storm["rounds"] for storm in storms)
@@ -140,10 +161,13 @@ def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: st
         case Verdict.PASS:
             return f"PASS: one order explains every answer; {did}"
         case Verdict.FAIL:
-            rules = dict.fromkeys(
-                rule for storm in storms for one in storm["failures"] for rule in one["rules"]
-            )
-            return f"FAIL: {', '.join(rules)} broken; {did}"
+            failures = [one for storm in storms for one in storm["failures"]]
+            broken = _rules(one for one in failures if one["kind"] != UNDECIDED)
+            said = [f"{', '.join(broken)} broken"] if broken else []
+            undecided = _rules(one for one in failures if one["kind"] == UNDECIDED)
+            if undecided:
+                said.append(f"{', '.join(undecided)} could not be decided")
+            return f"FAIL: {'; '.join([*said, did])}"
         case Verdict.INCOMPLETE:
             why = interrupted or "too little was seen to say"
             return f"INCOMPLETE: {why}; {did}"

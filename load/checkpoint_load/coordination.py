@@ -120,7 +120,7 @@ class Coordinator:
                 raise SystemExit(EXIT_UNREACHABLE) from None
         # Python's own way would interrupt whatever runs at the moment, such as the writing of a
         # history. This one lets that end, and then interrupts Locust.
-        gevent.signal_handler(signal.SIGINT, self._on_interrupt)
+        self._interrupts: Any = gevent.signal_handler(signal.SIGINT, self._on_interrupt)
 
     @property
     def _runner(self) -> Runner:
@@ -140,6 +140,19 @@ class Coordinator:
     @staticmethod
     def _on_interrupt() -> NoReturn:
         raise KeyboardInterrupt
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C interrupt one long calculation, in Python's own way.
+
+        gevent's would wait until something else may go on, which is at its end.
+        """
+        self._interrupts.cancel()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            self._interrupts = gevent.signal_handler(signal.SIGINT, self._on_interrupt)
 
     # -- Users --------------------------------------------------------------------------------
 
@@ -280,4 +293,5 @@ class Coordinator:
             interrupted=interrupted,
             faults=[told["fault"] for told in self._done.values() if told["fault"]],
             tell=_tell_judging if options is not None and options.storm_progress else None,
+            interruptible=self._interruptible(),
         )

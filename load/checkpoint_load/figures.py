@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, Final
 
 from checkpoint_conformance.client import Lost
+from checkpoint_conformance.contention import in_flight_max, percentile, spread_ns
 from checkpoint_conformance.history import DROPPED, Call, HistoryFile
 from checkpoint_conformance.verdict import LOST_SHARE_MAX
-from checkpoint_load.burst import in_flight_max, spread_ns
 from checkpoint_load.limits import IN_FLIGHT_SHARE_MIN
 from checkpoint_load.storms import Storm
 from checkpoint_model import ERRORS, ErrorCode
@@ -161,7 +161,7 @@ class Figures:
         """The figures as JSON; see ``storm.schema.json``."""
         latencies = sorted(self.latencies_ns)
         percentiles = {
-            f"p{percent}": _ms(latencies[min(len(latencies) * percent // 100, len(latencies) - 1)])
+            f"p{percent}": _ms(percentile(latencies, percent))
             for percent in PERCENTILES
             if latencies
         }

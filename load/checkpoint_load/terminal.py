@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from checkpoint_conformance.judging import UNDECIDED
 from checkpoint_conformance.judging_commands import show_failure
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.rules import rules
@@ -72,7 +73,8 @@ def _cells(storm: Mapping[str, Any]) -> Iterator[str]:
 
 def _show_failure(console: Console, name: str, failure: Mapping[str, Any]) -> None:
     """The rules with their text, what came, what would have been right, and after what."""
-    console.rule(f"[red]{name}: {failure['rules'][0]} is broken[/]", align="left")
+    became = "could not be decided" if failure["kind"] == UNDECIDED else "is broken"
+    console.rule(f"[red]{name}: {failure['rules'][0]} {became}[/]", align="left")
     for rule_id in failure["rules"]:
         console.print(f"[bold]{rule_id}[/]  {escape(rules()[rule_id].text)}", highlight=False)
     show_failure(console, failure)

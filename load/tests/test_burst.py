@@ -12,6 +12,7 @@ import pytest
 from raw_server import Talk, answering, http, request_of, talking
 
 from checkpoint_conformance.client import Address, HttpAnswer, Lost, LostReason
+from checkpoint_conformance.contention import in_flight_max, spread_ns
 from checkpoint_conformance.history import DROPPED
 from checkpoint_load.burst import (
     INTERRUPTED,
@@ -20,8 +21,6 @@ from checkpoint_load.burst import (
     Landed,
     Stop,
     burst,
-    in_flight_max,
-    spread_ns,
 )
 from checkpoint_load.open_files import OpenFilesError, allow_open_files
 

@@ -1,5 +1,6 @@
 """The end of a run that did not come to a verdict, and the options that are no plan."""
 
+import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,11 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from simulated import Load
 from storm_runs import SCHEMA
+from storms import claim_calls, mixed_calls, write_history
 
+from checkpoint_conformance.judging import judge_folder
 from checkpoint_load import report
 from checkpoint_load.concluding import conclude
 from checkpoint_load.plan import Plan, PlanError
@@ -65,6 +69,47 @@ def test_a_history_that_is_none_is_a_fault(tmp_path: Path) -> None:
     status, document = concluded(tmp_path)
     assert (status, document["verdict"]) == (4, "error")
     assert "claim.jsonl" in document["details"]
+
+
+@pytest.mark.parametrize("during", ["judge_folder", "read_folder"])
+def test_judging_that_is_interrupted_leaves_an_incomplete_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    """Whether the figures are there already or not."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"checkpoint_load.concluding.{during}", interrupted)
+    report.begin(tmp_path, seed=7)
+    write_history(tmp_path / "claim.jsonl", claim_calls(), storm="claim")
+    status = conclude(
+        planned(tmp_path, storms="claim"), users=1, interrupted="", faults=[], tell=None
+    )
+    document = report.read(tmp_path)
+    assert (status, document["verdict"]) == (3, "incomplete")
+    assert document["incomplete_because"] == ["stopped while its answers were judged"]
+    assert len(document["storms"]) == (during == "judge_folder")
+
+
+def test_what_could_not_be_decided_fails_in_words_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No rule is called broken where nobody knows."""
+    judge = functools.partial(judge_folder, steps_max=200)
+    monkeypatch.setattr("checkpoint_load.concluding.judge_folder", judge)
+    lossy = Load(clients=30, calls_each=20, lost=0.2)
+    write_history(tmp_path / "mixed.jsonl", mixed_calls(0, lossy), storm="mixed")
+    status = conclude(
+        planned(tmp_path, storms="mixed"), users=1, interrupted="", faults=[], tell=None
+    )
+    shown = capsys.readouterr().out
+    document = report.read(tmp_path)
+    assert (status, document["verdict"]) == (1, "fail")
+    assert document["line"].startswith("FAIL: WC-CONC-1 could not be decided; ")
+    assert "WC-CONC-1 could not be decided" in shown
+    assert "it could not be decided within 200 steps of the model" in shown
+    assert "broken" not in shown + document["line"]
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,49 @@ def test_ctrl_c_ends_it_at_once_with_what_there_is(server: Server, tmp_path: Pat
     assert "INCOMPLETE" in out
 
 
+_JUDGES_FOR_EVER = """
+from pathlib import Path
+
+from checkpoint_load import concluding
+from checkpoint_load.locustfile import StormUser as StormUser
+
+
+def judge_for_ever(folder, **_):
+    Path("judging").touch()
+    while True:
+        pass
+
+
+concluding.judge_folder = judge_for_ever
+"""
+
+
+def test_ctrl_c_ends_the_judge_too(server: Server, tmp_path: Path) -> None:
+    """One that calculates, and lets nothing else go on."""
+    (tmp_path / "storms.py").write_text(_JUDGES_FOR_EVER)
+    locust = [sys.executable, "-m", "locust", "-f", "storms.py", "--headless", "--users", "1"]
+    process = subprocess.Popen(
+        [*locust, "--host", server.url, "--storms", "claim", *SMALL, "--report", "report"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        judging = (tmp_path / "judging").exists
+        wait_until(lambda: judging() or process.poll(), "it is judging", RUN_SECONDS_MAX)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 3, out
+    run = Stormed(status=3, out=out, err="", folder=tmp_path / "report")
+    assert run.report["incomplete_because"] == ["stopped while its answers were judged"]
+    assert run.report["storms"][0]["requests"] > 0
+    assert "INCOMPLETE: stopped while its answers were judged" in out
+
+
 def test_processes_storm_side_by_side_and_their_histories_are_judged_together(
     server: Server, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ from itertools import groupby
 from math import floor
 from operator import itemgetter
 from random import Random
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from checkpoint_model.machine import (
     SETTLED,
@@ -63,6 +63,8 @@ STEPS_MAX: Final = 2_000_000
 """How many steps of the model are tried before the verdict is :class:`Unknown`."""
 _WORDING_STEPS_MAX: Final = 20_000
 """How many are tried, of a history that is known to be wrong, to tell a clock's fault."""
+_SHAPES_MAX: Final = 1 << 14
+"""So many forms of answers are remembered; a storm has some hundreds."""
 _MS_PER_SECOND: Final = 1000
 _FOREVER_NS: Final = 1 << 100
 """The return of what never returned."""
@@ -203,7 +205,7 @@ class Seen(NamedTuple):
 
 
 _ABSENT: Final = object()
-_MALFORMED: Final = "malformed"
+_MALFORMED: Final = ("malformed",)
 _STEADY: Final = (
     "action",
     "stage",
@@ -230,10 +232,14 @@ _PROBLEM_MEMBERS: Final = (
 )
 """The members of an error that follow from the record (WC-ERR-2, WC-ERR-8), and its code."""
 _NO_SHAPE: Final[tuple[Any, ...]] = ()
+# By plain strings, like all that is asked of every answer: members of an enumeration are hashed by
+# a function of Python's, which costs more than all the rest.
 _UNCHANGED: Final = frozenset(
-    {ErrorCode.INVALID_INPUT, ErrorCode.TOOL_PAUSED, ErrorCode.RATE_LIMITED}
+    map(str, (ErrorCode.INVALID_INPUT, ErrorCode.TOOL_PAUSED, ErrorCode.RATE_LIMITED))
 )
 """WC-ERR-4: whoever is refused so has changed nothing, and learned nothing of the record."""
+_DECIDED: Final[Mapping[str, bool]] = {str(code): ERRORS[code].decided for code in ErrorCode}
+"""Every code, and whether it tells what was decided."""
 
 
 _RANKS: Final[Mapping[object, int]] = {
@@ -272,19 +278,29 @@ def see_call(
     clock: str = "",
     earliest_ms: int | None = None,
     keep_members: bool = False,
+    kept: dict[Any, Any] | None = None,
 ) -> Seen | None:
     """The same, from the parts of an operation.
+
+    Args:
+        request: with all the others but the last, as :class:`Operation` has them.
+        called_ns: see there.
+        returned_ns: see there.
+        answered: its ``answer``.
+        clock: see there.
+        earliest_ms: see there.
+        keep_members: whether the answer itself is kept, too.
+        kept: one object for whatever is equal, where many are seen: most answers are much alike.
 
     Raises:
         AnswerError: it was decided, and does not say when.
     """
     members = None if answered is None else answered.members
     code = None if members is None else members.get("code")
-    if isinstance(code, str) and code in ErrorCode.__members__:
-        known = ErrorCode(code)
-        if known in _UNCHANGED:
+    if isinstance(code, str) and code in _DECIDED:
+        if code in _UNCHANGED:
             return None
-        decided = ERRORS[known].decided
+        decided = _DECIDED[code]
     else:
         assert answered is not None or members is None
         decided = members is not None and answered is not None and answered.status == 200
@@ -292,13 +308,15 @@ def see_call(
     if not decided or members is None or returned_ns is None:
         return Seen(request, called_ns, _FOREVER_NS, clock, earliest_ms, None, _NO_SHAPE)
     try:
-        observed_at_ms = parse_timestamp(members.get("observed_at"))
-    except ValueError:
+        observed_at_ms = _timestamp(members.get("observed_at"))
+    except (ValueError, TypeError):
         raise AnswerError("its answer has no observed_at that could be read") from None
+    if kept is None:
+        kept = {}
     if code is None:
-        shape, claim_ms, state_ms = _see_result(members, observed_at_ms)
+        shape, claim_ms, state_ms = _see_result(members, observed_at_ms, kept)
     else:
-        shape, claim_ms = _see_problem(members)
+        shape, claim_ms = _see_problem(members, kept)
         state_ms = None
     return Seen(
         request,
@@ -317,57 +335,64 @@ def see_call(
 
 
 def _see_result(
-    members: Mapping[str, Any], observed_at_ms: int
+    members: Mapping[str, Any], observed_at_ms: int, kept: dict[Any, Any]
 ) -> tuple[tuple[Any, ...], int | None, int | None]:
     try:
         steady = _steady(members)
         actions = members["allowed_next_actions"]
         until_claim = members["claim_expires_at"]
-        claim_ms = None if until_claim is None else _deadline(until_claim)
-        state_ms = _deadline(members["state_expires_at"])
+        claim_ms = None if until_claim is None else _timestamp(until_claim)
+        state_ms = _timestamp(members["state_expires_at"])
         left = (members["claim_ttl_seconds_remaining"], members["state_ttl_seconds_remaining"])
-        shape = (steady, tuple(map(type, steady)), tuple(actions))
-        hash(shape)
+        shape: tuple[Any, ...] = (steady, tuple(map(type, steady)), tuple(actions))
+        shape = kept.setdefault(shape, shape)
     except (KeyError, ValueError, TypeError):
-        return (_MALFORMED,), None, None
+        return _MALFORMED, None, None
     # WC-TIME-6 follows from the answer's own times, so no record is needed to compare it.
     claim_left = 0 if claim_ms is None else (claim_ms - observed_at_ms) // _MS_PER_SECOND
     follows = (claim_left, (state_ms - observed_at_ms) // _MS_PER_SECOND)
     if left != follows or type(left[0]) is not int or type(left[1]) is not int:
-        return (_MALFORMED,), claim_ms, state_ms
+        return _MALFORMED, claim_ms, state_ms
     return shape, claim_ms, state_ms
 
 
-def _see_problem(members: Mapping[str, Any]) -> tuple[tuple[Any, ...], int | None]:
+def _see_problem(
+    members: Mapping[str, Any], kept: dict[Any, Any]
+) -> tuple[tuple[Any, ...], int | None]:
     claim_ms = None
     try:
         if "claim_expires_at" in members:
-            claim_ms = _deadline(members["claim_expires_at"])
+            claim_ms = _timestamp(members["claim_expires_at"])
         stage, generation = members.get("stage", _ABSENT), members.get("generation", _ABSENT)
         configuration = members.get("configuration", _ABSENT)
         if isinstance(configuration, Mapping):
             configuration = tuple(sorted((k, type(v), v) for k, v in configuration.items()))
-        shape = (members["code"], stage, type(generation), generation, configuration)
-        hash(shape)
+        shape: tuple[Any, ...] = (
+            members["code"],
+            stage,
+            type(generation),
+            generation,
+            configuration,
+        )
+        return kept.setdefault(shape, shape), claim_ms
     except (ValueError, TypeError):
-        return (_MALFORMED,), None
-    return shape, claim_ms
+        return _MALFORMED, None
 
 
 @lru_cache(maxsize=1 << 14)
-def _deadline(text: object) -> int:
-    """A deadline stands in many answers; reading each once is a good part of the time saved."""
+def _timestamp(text: object) -> int:
+    """A time stands in many answers; reading each once is a good part of the time saved."""
     return parse_timestamp(text)
 
 
 class _Expecting:
     """What :func:`checkpoint_model.wire.answer` says, in the form of :class:`Seen`.
 
-    Of one shape the members are made once, by that function itself, and then remembered.
+    Of one shape the members are made once, by that function itself, and then remembered. They
+    follow from the key alone, so they are for every workflow.
     """
 
-    def __init__(self) -> None:
-        self._shapes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    _shapes: ClassVar[dict[tuple[Any, ...], tuple[Any, ...]]] = {}
 
     def fits(self, done: Step, seen: Seen) -> bool:
         """Whether an answer is the one that a step must have."""
@@ -417,9 +442,11 @@ class _Expecting:
         if shape is None:
             members = answer(done, seen.request)
             if isinstance(outcome, Success):
-                shape = _see_result(members, now_ms)[0]
+                shape = _see_result(members, now_ms, {})[0]
             else:
-                shape = _see_problem(members)[0]
+                shape = _see_problem(members, {})[0]
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
             self._shapes[key] = shape
         return shape == seen.shape
 
@@ -927,7 +954,9 @@ class _Search:
         one = self._seen[self.in_time[self._next_in_time]]
         if one.generation is None:
             return True
-        if not isinstance(one.generation, int) or one.stage not in _RANKS:
+        if not isinstance(one.generation, int) or not isinstance(one.stage, str):
+            return False
+        if one.stage not in _RANKS:
             return False
         stands, shows = _RANKS[record.stage], _RANKS[one.stage]
         if record.generation != one.generation:
@@ -1147,6 +1176,9 @@ class _Lost:
         found += [from_ms, until_ms]
         found += _between(self._claim_deadlines, from_ms, until_ms, claim_ms)
         found += _between(self._state_deadlines, from_ms, until_ms, state_ms)
+        # The claim of a later generation ends with the record at the latest (WC-TIME-3), and of
+        # two refusals only that end may be seen.
+        found += _between(self._claim_deadlines, from_ms, until_ms, state_ms)
         found += _between(self._times, from_ms, until_ms, claim_ms - 1)
         found += _between(self._times, from_ms, until_ms, state_ms - 1)
         return [at_ms for at_ms in dict.fromkeys(found) if from_ms <= at_ms <= until_ms]
@@ -1215,17 +1247,21 @@ class Offsets:
 
     def add(self, who: Hashable, called_ns: int, returned_ns: int, observed_at_ms: int) -> None:
         """Take one call into account; ``who`` names it in a fault."""
-        self._ahead_ms.clear()
-        era = self._era(called_ns, returned_ns)
+        if self._ahead_ms:
+            self._ahead_ms.clear()
+        era = self._era(called_ns, returned_ns) if self._steps else 0
         if era is None:
             return
         # A whole millisecond m was read somewhere in [m, m + 1).
         least_ms = observed_at_ms - returned_ns / _NS_PER_MS
         most_ms = observed_at_ms + 1 - called_ns / _NS_PER_MS
-        spans = self._eras.setdefault(era, {})
-        span = spans.get(called_ns // _SPAN_NS)
+        spans = self._eras.get(era)
+        if spans is None:
+            spans = self._eras[era] = {}
+        second = called_ns // _SPAN_NS
+        span = spans.get(second)
         if span is None:
-            spans[called_ns // _SPAN_NS] = _Span(least_ms, who, most_ms, who)
+            spans[second] = _Span(least_ms, who, most_ms, who)
             return
         if least_ms > span.least_ms:
             span.least_ms, span.least_by = least_ms, who

@@ -33,6 +33,7 @@ from checkpoint_model.vocabulary import (
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _TIMESTAMP: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII
 )
@@ -74,7 +75,7 @@ def parse_timestamp(text: object) -> int:
     """
     if not isinstance(text, str) or not _TIMESTAMP.fullmatch(text):
         raise ValueError("not a timestamp of the form 2026-07-25T12:00:00.000Z")
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+    return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
 
 
 def parse_request(body: Mapping[str, Any]) -> tuple[Identity, Request]:

@@ -222,6 +222,15 @@ CASES: dict[str, tuple[list[Operation], type]] = {
         .operations,
         Linearizable,
     ),
+    "lost twice, and the record's end seen as a claim's": (
+        # Nothing tells when the record was made but where the later claim is cut off.
+        History()
+        .lose(A, 0, applied_at_ms=37, earliest_ms=0)
+        .lose(B, 1, applied_at_ms=2500, earliest_ms=2450)
+        .call(C, 2900, (10, 19))
+        .operations,
+        Linearizable,
+    ),
     "a lost holder that came too late": (
         # By the clocks it was sent half a second after its claim had lapsed.
         History()
