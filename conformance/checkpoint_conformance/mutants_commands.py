@@ -67,7 +67,7 @@ def list_mutants(kinds: tuple[str, ...], form: str) -> None:
     "--matrix",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Run all of them whole, and write which rules each was named by, as Markdown.",
+    help="Run all of them, and write which rules each was named by, as Markdown.",
 )
 def run(
     names: tuple[str, ...],
@@ -96,11 +96,13 @@ def run(
     except UnknownMutantError as error:
         raise click.UsageError(str(error)) from None
     try:
-        outcomes = showing.play(played, profile=profile, whole=whole or matrix is not None)
+        outcomes = showing.play(played, profile=profile, whole=whole)
     except LaunchError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
     if matrix is not None:
-        matrix.write_text(showing.as_matrix(outcomes, profile=profile), encoding="utf-8")
+        matrix.write_text(
+            showing.as_matrix(outcomes, profile=profile, whole=whole), encoding="utf-8"
+        )
         click.echo(f"Written to {matrix}.")
     sys.exit(0 if all(outcome.killed for outcome in outcomes) else 1)

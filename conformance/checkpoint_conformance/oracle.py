@@ -7,7 +7,7 @@ itself is wrong, else the rule of the member that does not follow from a right d
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpoint_conformance.answers import Answer, Fault, Foreign, Problem, Result, Unknown, shown
@@ -110,6 +110,9 @@ class Oracle:
         expected = answer(decided, request)
         faults = [*self._compare(request, decided, expected, came)]
         if faults:
+            if any(self._repeat(request, decided)):
+                first, *others = faults
+                faults = [replace(first, rules=(*first.rules, "WC-IDEM-1")), *others]
             return Judgement(step=decided, faults=tuple(faults), hits=())
         hits = (*self._hits(request, decided, came), *self._repeat(request, decided))
         self.record = decided.record

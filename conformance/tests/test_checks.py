@@ -350,7 +350,8 @@ def test_a_long_failure_is_shortened(target: Target) -> None:
 
     with tampering(target.address, tamper) as address:
         run = run_of(replace(target, address=address))
-        walk.walk_frozen(run)
+        with run.frozen():
+            walk.walk(run)
         assert len(run.tally.failures["WC-TRANS-3"].sequence) > 10
         shorten_failures(run)
         run.close()

@@ -68,6 +68,18 @@ def test_each_is_well_described() -> None:
     assert sorted({s for s in sentences if sentences.count(s) > 1}) == []
 
 
+def test_every_rule_that_can_be_tested_has_a_mutant() -> None:
+    """A rule with a floor that no mutant must name is one that nothing shows to be checked."""
+    named = {rule for mutant in ZOO.values() for rule in mutant.rules}
+    assert [r.id for r in rules().values() if r.floor is not None and r.id not in named] == []
+
+
+def test_there_are_enough_of_them() -> None:
+    """As many as the harness promises, and some of every kind."""
+    assert len(ZOO) >= 120
+    assert {mutant.kind for mutant in ZOO.values()} == set(Kind)
+
+
 def test_the_command_knows_every_kind() -> None:
     """It states them anew, to be light."""
     assert tuple(Kind) == mutants_commands._KINDS
@@ -138,7 +150,7 @@ def test_the_page_is_of_today_s_zoo() -> None:
     described = [showing.mutant_cells(mutant) for mutant in ZOO.values()]
     start = cells.index(described[0])
     assert cells[start:] == described
-    rule_lines = showing.rule_lines(ZOO.values())
-    start = page.index(rule_lines[0])
-    assert page[start : start + len(rule_lines)] == rule_lines
+    for table in (showing.rule_lines(ZOO.values()), showing.equivalent_lines()):
+        start = page.index(table[0])
+        assert page[start : start + len(table)] == table
     assert "Survivors: none." in page

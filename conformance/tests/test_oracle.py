@@ -187,7 +187,7 @@ WRONG = [
     # The decision itself.
     Wrong("not found", [CLAIM], STATUS, instead(STATUS, []), ("WC-STATUS-2",)),
     Wrong("not forgotten", [], STATUS, instead(STATUS, [CLAIM]), ("WC-STATUS-1",)),
-    Wrong("no reuse", [CLAIM], CLAIM, instead(BOB, [CLAIM]), ("WC-CLAIM-4",)),
+    Wrong("no reuse", [CLAIM], CLAIM, instead(BOB, [CLAIM]), ("WC-CLAIM-4", "WC-IDEM-1")),
     Wrong("shared", [CLAIM], BOB, instead(CLAIM, [CLAIM]), ("WC-CLAIM-5",)),
     Wrong("reconfigured", [CLAIM], OTHER, instead(CLAIM, [CLAIM]), ("WC-CLAIM-3",)),
     Wrong("stale accepted", [CLAIM], STALE, instead(DOUBT, [CLAIM]), ("WC-TRANS-4",)),
@@ -223,7 +223,13 @@ WRONG = [
     Wrong("generation kept", [CLAIM, LAPSE_MS], BOB, put(generation=1), ("WC-CLAIM-8",)),
     Wrong("not recovered", [CLAIM, LAPSE_MS], BOB, put(recovered=False), ("WC-CLAIM-8",)),
     # What follows from a right decision.
-    Wrong("renewed", [CLAIM, 1], CLAIM, put(claim_expires_at=SOON), ("WC-CLAIM-4", "WC-TIME-3")),
+    Wrong(
+        "renewed",
+        [CLAIM, 1],
+        CLAIM,
+        put(claim_expires_at=SOON),
+        ("WC-CLAIM-4", "WC-TIME-3", "WC-IDEM-1"),
+    ),
     Wrong(
         "status renews",
         [CLAIM, 1],

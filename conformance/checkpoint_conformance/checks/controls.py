@@ -241,6 +241,16 @@ def _clock_runs(run: Run, controls: Controls) -> None:
     )
 
 
+def _requests(cast: Cast) -> dict[str, Request]:
+    """One of each action, of the holder."""
+    return {
+        "abandon": Abandon(holder=cast.ann, generation=1),
+        "move": cast.move(cast.ann, 1, Stage.UNCERTAIN),
+        "claim": cast.claim(cast.ann),
+        "status": Status(holder=cast.ann),
+    }
+
+
 def _clock_back(run: Run, _: Controls) -> None:
     """WC-TIME-4: a clock that was set back does not move a step before the last change.
 
@@ -248,21 +258,23 @@ def _clock_back(run: Run, _: Controls) -> None:
     so what the oracle is told is the time that the rule asks for.
     """
     with run.frozen() as clock:
-        for action in ("abandon", "move", "claim", "status"):
+        # An abandon is a change as well, and a later one than the claim.
+        for action, change in (
+            *((action, None) for action in ("abandon", "move", "claim", "status")),
+            ("status", "abandon"),
+            ("status", "move"),
+        ):
             cast, session = Cast(), run.session()
             session.send(cast.claim(cast.ann))
+            if change is not None:
+                run.advance(1_000, session)
+                session.send(_requests(cast)[change])
             now_ms = clock.now_ms
             run.advance(-5_000, session)
             session.moves = None
             shown_ms, clock.now_ms = clock.now_ms, now_ms
-            requests: dict[str, Request] = {
-                "abandon": Abandon(holder=cast.ann, generation=1),
-                "move": cast.move(cast.ann, 1, Stage.UNCERTAIN),
-                "claim": cast.claim(cast.ann),
-                "status": Status(holder=cast.ann),
-            }
             try:
-                session.send(requests[action])
+                session.send(_requests(cast)[action])
                 session.send(Status(holder=cast.ann))
             finally:
                 clock.now_ms = shown_ms

@@ -6,7 +6,7 @@ that is strict in one action may be lax in another.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpoint_conformance.answers import Fault, Problem, json_object
@@ -14,7 +14,7 @@ from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import Session, fresh_key
+from checkpoint_conformance.session import Session, ViolationError, fresh_key
 from checkpoint_model import (
     Abandon,
     Claim,
@@ -247,8 +247,13 @@ def _refuses(run: Run, session: Session, cast: Cast, case: _Case, *, held: bool)
         )
         if not right:
             return False  # it may have been applied
-    # WC-IN-6, WC-ERR-4: the oracle knows the record as it was.
-    session.send(Status(holder=cast.ann))
+    try:
+        session.send(Status(holder=cast.ann))  # the oracle knows the record as it was
+    except ViolationError as error:
+        # What stood before is not as it stood: whatever else that breaks, the refusal changed it.
+        fault = error.failure.fault
+        blamed = replace(fault, rules=(*fault.rules, "WC-IN-6", "WC-ERR-4"))
+        raise ViolationError(replace(error.failure, fault=blamed)) from None
     run.tally.hit("WC-IN-1", "WC-IN-6", "WC-ERR-4", case.rule)
     return True
 

@@ -115,6 +115,7 @@ def _claims_and_moves(run: Run) -> None:
         Abandon(holder=ann, generation=2),
         Abandon(holder=bob, generation=1),
         *[Abandon(holder=ann, generation=1)] * 4,
+        Abandon(holder=ann, generation=2),
         Abandon(holder=bob, generation=1),
         Status(holder=ann),
         cast.move(ann, 1, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ),
@@ -189,6 +190,9 @@ def _limit(run: Run) -> None:
         for generation in range(1, 17):
             holder = (cast.ann, cast.bob)[generation % 2]
             _send(session, cast.claim(holder, retry=retry))
+            if generation == 16:
+                # The last claim is held like any other: the limit is for whoever wants another.
+                _send(session, cast.claim(holder, retry=retry), cast.claim(cast.cy, retry=retry))
             doubt = cast.move(holder, generation, Stage.UNCERTAIN)
             failure = cast.move(holder, generation, Stage.FAILED, EvidenceType.EXTERNAL_ABSENCE)
             if retry:
@@ -279,6 +283,19 @@ def _capped_claim(run: Run) -> None:
             _send(session, Status(holder=cast.bob), cast.brief_claim(cast.bob))
 
 
+def _forgotten(run: Run) -> None:
+    """WC-TIME-2 for observations: what a record that expired had applied is applied no more."""
+    for offset_ms in (-1, 0):
+        with run.guarded():
+            cast, session = Cast(), run.session()
+            doubt = cast.move(cast.ann, 1, Stage.UNCERTAIN)
+            _send(session, cast.brief_claim(cast.ann), doubt)
+            run.advance(30_000 + offset_ms, session)
+            _send(
+                session, doubt, cast.move(cast.bob, 1, Stage.UNCERTAIN, key=doubt.observation_key)
+            )
+
+
 def walk(run: Run) -> None:
     """All of the sequences; each goes to its end or to its first fault, and the next begins."""
     for part in (_claims_and_moves, _retries, _limit):
@@ -292,6 +309,7 @@ def walk_frozen(run: Run) -> None:
         walk(run)
         _deadlines(run)
         _capped_claim(run)
+        _forgotten(run)
 
 
 CHECKS = (

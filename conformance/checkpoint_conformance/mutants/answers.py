@@ -4,8 +4,18 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from checkpoint_conformance.checks import controls, example, fuzzing, http, inputs, races, storm
+from checkpoint_conformance.checks import (
+    controls,
+    example,
+    fuzzing,
+    http,
+    inputs,
+    races,
+    storm,
+    walk,
+)
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.mutants.mutant import InFront, Kind, Mutant, Part, always
 from checkpoint_conformance.mutants.proxy import (
@@ -342,6 +352,35 @@ def _mutant(
     return Mutant(name=name, wrong=wrong, kind=kind, fault=InFront(make), rules=rules, part=part)
 
 
+def _results(change: Callable[[dict[str, Any]], dict[str, object]]) -> Callable[[], Tamper]:
+    """Change members of every result, as a function of the members says; ``...`` removes one."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.is_to_tool and answer.status == 200:
+            return with_members(answer, **change(json.loads(answer.body)))
+        return answer
+
+    return always(tamper)
+
+
+def _refusals(change: Callable[[dict[str, Any]], dict[str, object]]) -> Callable[[], Tamper]:
+    """Change members of every error that section 6 decides."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.is_to_tool and answer.status in (404, 409):
+            return with_members(answer, **change(json.loads(answer.body)))
+        return answer
+
+    return always(tamper)
+
+
+def _hash_of(members: dict[str, Any]) -> dict[str, object]:
+    digit = {"claim": "0", "transition": "1", "abandon": "2", "status": "3"}[members["action"]]
+    return {"workflow_hash": members["workflow_hash"][:-1] + digit}
+
+
 ANSWERS: tuple[Mutant, ...] = (
     _mutant(
         "text-for-an-integer",
@@ -426,6 +465,7 @@ ANSWERS: tuple[Mutant, ...] = (
         always(_refusals_change),
         inputs.refused,
         "WC-STATUS-2",
+        "WC-IN-6",
     ),
     _mutant(
         "one-hash-for-all",
@@ -561,6 +601,7 @@ ANSWERS: tuple[Mutant, ...] = (
         always(_applies_refused_claims),
         inputs.refused,
         "WC-STATUS-1",
+        "WC-ERR-4",
     ),
     _mutant(
         "holders-without-case",
@@ -634,5 +675,102 @@ ANSWERS: tuple[Mutant, ...] = (
         always(_the_end_of_time),
         example.examples,
         "WC-TIME-1",
+    ),
+    _mutant(
+        "hash-in-capitals",
+        "Sends `workflow_hash` in capital digits.",
+        _results(lambda m: {"workflow_hash": "hmac-sha256:" + m["workflow_hash"][12:].upper()}),
+        example.examples,
+        "WC-ID-1",
+    ),
+    _mutant(
+        "hash-by-action",
+        "Derives `workflow_hash` from the action as well.",
+        _results(_hash_of),
+        http.names_in_full,
+        "WC-ID-2",
+    ),
+    _mutant(
+        "timestamps-of-six-digits",
+        "Sends timestamps with six fraction digits.",
+        _results(lambda m: {"observed_at": m["observed_at"][:-1] + "000Z"}),
+        example.examples,
+        "WC-TIME-5",
+    ),
+    _mutant(
+        "remaining-seconds-rounded-up",
+        "Rounds the remaining seconds of the record up.",
+        _results(lambda m: {"state_ttl_seconds_remaining": m["state_ttl_seconds_remaining"] + 1}),
+        walk.walk_frozen,
+        "WC-TIME-6",
+    ),
+    _mutant(
+        "actions-in-another-order",
+        "Lists the next actions in another order.",
+        _results(lambda m: {"allowed_next_actions": m["allowed_next_actions"][::-1]}),
+        http.names_in_full,
+        "WC-VIEW-2",
+    ),
+    _mutant(
+        "everybody-holds",
+        "Tells everybody that the claim is held by them.",
+        _results(lambda m: {"held_by_caller": m["claim_active"]}),
+        walk.walk_frozen,
+        "WC-VIEW-3",
+    ),
+    _mutant(
+        "no-recovery-required",
+        "Never asks for a look at the external system.",
+        _results(lambda _: {"recovery_required": False}),
+        walk.walk_frozen,
+        "WC-VIEW-3",
+    ),
+    _mutant(
+        "a-member-too-many",
+        "Sends a member that no result has.",
+        _results(lambda _: {"server": "us"}),
+        example.examples,
+        "WC-VIEW-1",
+    ),
+    _mutant(
+        "a-flag-of-another-action",
+        "Raises `reused` in every answer to a status.",
+        _results(lambda m: {"reused": m["reused"] or m["action"] == "status"}),
+        walk.walk_frozen,
+        "WC-VIEW-1",
+    ),
+    _mutant(
+        "no-record-in-refusals",
+        "Does not tell the stage in a refusal.",
+        _refusals(lambda _: {"stage": ...}),
+        walk.walk_frozen,
+        "WC-ERR-2",
+    ),
+    _mutant(
+        "refusals-are-retryable",
+        "Calls a refusal retryable.",
+        _refusals(lambda _: {"retry": True}),
+        http.names_in_full,
+        "WC-ERR-1",
+    ),
+    _mutant(
+        "refusals-are-charged",
+        "Charges for a refusal.",
+        _refusals(lambda _: {"charged": True}),
+        http.names_in_full,
+        "WC-ERR-1",
+    ),
+    _mutant(
+        "another-configuration",
+        "Tells a configuration in a conflict that is not the record's.",
+        _refusals(
+            lambda m: (
+                {"configuration": {**m["configuration"], "claim_ttl_seconds": 1}}
+                if "configuration" in m
+                else {}
+            )
+        ),
+        walk.walk_frozen,
+        "WC-ERR-8",
     ),
 )

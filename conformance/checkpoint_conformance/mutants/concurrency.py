@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from checkpoint_conformance.checks import races
+from checkpoint_conformance.checks import races, storm
 from checkpoint_conformance.client import HttpAnswer
-from checkpoint_conformance.mutants.mutant import Instead, Kind, Mutant
+from checkpoint_conformance.mutants.mutant import Instead, Kind, Mutant, Part
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper
 from checkpoint_model import (
     Action,
@@ -76,7 +76,9 @@ def _http(identity: Identity, decided: Step, members: dict[str, object]) -> Http
     )
 
 
-def _mutant(name: str, wrong: str, *rules: str, actions: frozenset[Action]) -> Mutant:
+def _mutant(
+    name: str, wrong: str, *rules: str, actions: frozenset[Action], part: Part = races.races
+) -> Mutant:
     def make() -> Tamper:
         return TwoSteps(actions=actions)
 
@@ -86,7 +88,7 @@ def _mutant(name: str, wrong: str, *rules: str, actions: frozenset[Action]) -> M
         kind=Kind.CONCURRENCY,
         fault=Instead(make),
         rules=rules,
-        part=races.races,
+        part=part,
     )
 
 
@@ -102,5 +104,12 @@ CONCURRENCY: tuple[Mutant, ...] = (
         "Reads the record and writes it in two steps in `transition`.",
         "WC-CONC-3",
         actions=frozenset({Action.TRANSITION}),
+    ),
+    _mutant(
+        "abandons-in-two-steps",
+        "Reads the record and writes it in two steps in `abandon`.",
+        "WC-CONC-1",
+        actions=frozenset({Action.ABANDON}),
+        part=storm.storm,
     ),
 )

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome
 from checkpoint_conformance.mutants.mutant import Kind, Mutant
+from checkpoint_conformance.mutants.zoo import EQUIVALENT
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES
 from checkpoint_conformance.terminal import Output
@@ -29,7 +30,7 @@ the code.
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
 is assigned to it. A mutant is killed when every rule that it *must name* was named; whatever else
-is named counts for nothing. CI runs each until those were named; this page is of whole checks.
+is named counts for nothing.
 
 """
 
@@ -110,12 +111,14 @@ def _number(count: int) -> str:
 # -- the documentation --------------------------------------------------------------------
 
 
-def as_matrix(outcomes: Sequence[Outcome], *, profile: str) -> str:
+def as_matrix(outcomes: Sequence[Outcome], *, profile: str, whole: bool) -> str:
     """The page of the documentation: figures, rule by rule, mutant by mutant."""
     return (
         _HEAD
-        + _figures(outcomes, profile)
-        + "\n## Rule by rule\n\n"
+        + _figures(outcomes, profile, whole=whole)
+        + "\n## No mutants\n\n"
+        + "\n".join(equivalent_lines())
+        + "\n\n## Rule by rule\n\n"
         + "\n".join(rule_lines(outcome.mutant for outcome in outcomes))
         + "\n\n## Mutant by mutant\n\n"
         + "\n".join(_mutant_lines(outcomes))
@@ -123,9 +126,10 @@ def as_matrix(outcomes: Sequence[Outcome], *, profile: str) -> str:
     )
 
 
-def _figures(outcomes: Sequence[Outcome], profile: str) -> str:
+def _figures(outcomes: Sequence[Outcome], profile: str, *, whole: bool) -> str:
+    until = "to the end of each check" if whole else "until each was killed, as CI runs them"
     lines = [
-        f"## Figures, of a whole run of the profile `{profile}`",
+        f"## Figures, of the profile `{profile}`, {until}",
         "",
         "| kind | mutants | killed by the rules that must be named | seconds |",
         "|---|--:|--:|--:|",
@@ -144,6 +148,17 @@ def _figure_line(what: str, outcomes: Sequence[Outcome]) -> str:
     killed = sum(outcome.killed for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     return f"| {what} | {len(outcomes)} | {killed} | {seconds:.0f} |"
+
+
+def equivalent_lines() -> list[str]:
+    """A table of the changes that cannot be told from a right server."""
+    return [
+        "Changes that nobody can tell from a right server:",
+        "",
+        "| change | why |",
+        "|---|---|",
+        *(f"| {change} | {why} |" for change, why in EQUIVALENT.items()),
+    ]
 
 
 def rule_lines(mutants: Iterable[Mutant]) -> list[str]:

@@ -28,6 +28,24 @@ _ALL: Final = (
 ZOO: Final[Mapping[str, Mutant]] = MappingProxyType({mutant.name: mutant for mutant in _ALL})
 assert len(ZOO) == len(_ALL), "two mutants of one name"
 
+EQUIVALENT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "the first row of `claim`, `transition` or `abandon` after any other": (
+            "without a record no other row applies"
+        ),
+        "rows 4 and 5 of `claim` in the other order": "the caller is the holder, or is not",
+        "rows 7 and 8 of `claim` in the other order": "a lapsed record is not `failed`",
+        "rows 2 and 3 of `transition` in the other order": "the body is the same, or is not",
+        "rows 7 and 8 of `transition` in the other order": "the move is in the graph, or is not",
+        "rows 3 and 4 of `abandon` in the other order": "a lapsed record is not terminal",
+        "`observed_at` ahead by a constant, without controls": (
+            "whose clock is right cannot be told from outside: one offset for each deployment is "
+            "taken as it is, and only controls show another clock to hold it against"
+        ),
+    }
+)
+"""Changes that nobody can tell from a right server, and why; they are no mutants."""
+
 
 class UnknownMutantError(Exception):
     """There is no such mutant; the message says which come near."""
