@@ -102,7 +102,7 @@ def request_probes() -> tuple[Probe, ...]:
 
 
 def _requests() -> Iterator[tuple[str, dict[str, Any]]]:
-    members = _members()
+    members = members_by_action()
     other = {name: _usual(name, schema) for of in members.values() for name, schema in of.items()}
     for action, of_action in members.items():
         whole = {name: _usual(name, schema) for name, schema in of_action.items()}
@@ -123,7 +123,7 @@ def _requests() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "an object without members", {}
 
 
-def _members() -> dict[str, dict[str, dict[str, Any]]]:
+def members_by_action() -> dict[str, dict[str, dict[str, Any]]]:
     """By action, each member's own schema."""
     branches = schemas.load("request.schema.json")["oneOf"]
     return {branch["title"]: branch["properties"] for branch in branches}
@@ -287,7 +287,7 @@ def _whole(members: dict[str, Any]) -> dict[str, Any]:
 def vocabulary() -> dict[str, tuple[str, ...]]:
     """Every word that a description must name, by its kind."""
     return {
-        "action": tuple(_members()),
+        "action": tuple(members_by_action()),
         "stage": tuple(map(str, Stage)),
         "evidence type": tuple(map(str, EvidenceType)),
         "error code": tuple(map(str, ErrorCode)),

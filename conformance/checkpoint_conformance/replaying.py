@@ -65,9 +65,5 @@ def replay_file(file: Path, description: Description, over: str = Binding.HTTP) 
 def _needs_no_more(target: Target, vectors: list[Vector], binding: Binding) -> None:
     if binding is Binding.MCP and target.mcp is None:
         raise UnreachableError("Over MCP? Give --mcp, the URL of the endpoint, too.")
-    if target.controls is None and any(map(_takes_time, vectors)):
+    if target.controls is None and any(vector.takes_time for vector in vectors):
         raise UnreachableError("Time passes in these vectors: give --controls too.")
-
-
-def _takes_time(vector: Vector) -> bool:
-    return vector.at_ms > 0 or any(timed.at_ms > 0 for timed in vector.given)

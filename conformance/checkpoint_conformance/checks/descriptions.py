@@ -22,6 +22,7 @@ from checkpoint_conformance.acceptance import (
     vocabulary,
 )
 from checkpoint_conformance.answers import Fault, Problem, Result, json_object
+from checkpoint_conformance.checks.example import MOVING
 from checkpoint_conformance.checks.mcp import tool_of
 from checkpoint_conformance.mcp_client import ProtocolError, Revision
 from checkpoint_conformance.rules import RuleClass
@@ -39,16 +40,7 @@ from checkpoint_model.vocabulary import (
 )
 
 _JSON: Final = "application/json"
-_MOMENTARY: Final = frozenset(
-    {
-        "workflow_hash",
-        "observed_at",
-        "claim_expires_at",
-        "state_expires_at",
-        "claim_ttl_seconds_remaining",
-        "state_ttl_seconds_remaining",
-    }
-)
+_MOMENTARY: Final = MOVING | {"workflow_hash"}
 """What an example's response need not repeat (WC-REG-3)."""
 _OWED: Final = ("held_by_caller", "recovery_required")
 """The members of a result that section 1's duties are about; its wording is free."""

@@ -12,6 +12,7 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 from checkpoint_conformance.answers import Fault, Problem
+from checkpoint_conformance.checks.example import MOVING
 from checkpoint_conformance.checks.vectors import spread
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import Client
@@ -26,22 +27,12 @@ _FREE: Final = frozenset(
     {"workflow_hash", "type", "title", "detail", "recovery", "retry_after_seconds"}
 )
 """What may differ between two answers to the same request: whose workflow it is, and wording."""
-_MOVING: Final = frozenset(
-    {
-        "observed_at",
-        "claim_expires_at",
-        "state_expires_at",
-        "claim_ttl_seconds_remaining",
-        "state_ttl_seconds_remaining",
-    }
-)
-"""What depends on the moment."""
 _ADMITTED: Final = 5
 
 
 def doors(run: Run) -> None:
     """The profile's number of vectors, spread over all of them."""
-    vectors = [v for v in load_vectors() if run.controls is not None or not _takes_time(v)]
+    vectors = [v for v in load_vectors() if run.controls is not None or not v.takes_time]
     chosen = spread(vectors, run)
     with run.new_client(Binding.HTTP) as http, run.new_client(Binding.MCP) as mcp:
         with run.frozen() if run.controls is not None else nullcontext():
@@ -51,10 +42,6 @@ def doors(run: Run) -> None:
                 run.attempt(_three_ways, run, vector, http, mcp, order)
         if run.controls is not None:
             run.attempt(_one_limit, run, [http, mcp])
-
-
-def _takes_time(vector: Vector) -> bool:
-    return vector.at_ms > 0 or any(given.at_ms > 0 for given in vector.given)
 
 
 def _three_ways(
@@ -92,7 +79,7 @@ def _three_ways(
 
 def _compare(run: Run, session: Session, one: dict[str, Any], other: dict[str, Any]) -> None:
     """Hold the answer by MCP against the one by HTTP, the sequence of the former at hand."""
-    free = _FREE if isinstance(run.clock, FrozenClock) else _FREE | _MOVING
+    free = _FREE if isinstance(run.clock, FrozenClock) else _FREE | MOVING
     differ = [
         member
         for member in {**one, **other}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from checkpoint_conformance.acceptance import members_by_action
 from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
@@ -25,7 +26,6 @@ from checkpoint_model import (
     Stage,
     Status,
     format_request,
-    schemas,
 )
 from checkpoint_model.vocabulary import BODY_BYTES_MAX
 
@@ -47,18 +47,10 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _members() -> dict[str, dict[str, dict[str, Any]]]:
-    """By action, each member's own schema."""
-    return {
-        branch["title"]: branch["properties"]
-        for branch in schemas.load("request.schema.json")["oneOf"]
-    }
-
-
 def _of_every_member(body: dict[str, Any]) -> Iterator[_Case]:
     """One wrong value after another for each member of one valid body."""
     action = body["action"]
-    for member, schema in _members()[action].items():
+    for member, schema in members_by_action()[action].items():
         if member not in body:
             continue
         value = body[member]

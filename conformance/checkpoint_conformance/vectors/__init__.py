@@ -48,6 +48,11 @@ class Vector:
     """What the answer must have: of a result all but ``workflow_hash``, of a problem all that
     section 8 decides. The times of ``TIMES`` are milliseconds after the start."""
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether time passes in it, so that it takes controls to send it."""
+        return self.at_ms > 0 or any(timed.at_ms > 0 for timed in self.given)
+
 
 def read_vectors(text: str) -> list[Vector]:
     """Read a file of vectors.
