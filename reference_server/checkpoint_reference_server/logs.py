@@ -46,6 +46,11 @@ class _Forward(logging.Handler):
         log_fault(record.name, error, event=template.partition("\n")[0])
 
 
+def log_notice(where: str, event: str) -> None:
+    """Log what an operator wants to know and nobody did wrong; the words are all our own."""
+    structlog.get_logger().info(event, where=where)
+
+
 def log_fault(where: str, error: BaseException | None, *, event: str = "internal fault") -> None:
     """Log a fault by its kind and place."""
     details: dict[str, Any] = {"where": where}

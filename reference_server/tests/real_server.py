@@ -30,6 +30,8 @@ SECONDS_MAX = 20.0
 """How long any event may take before its absence is a failure."""
 MODULE = (sys.executable, "-m", "checkpoint_reference_server")
 KEY_VARIABLE = "WORKFLOW_CHECKPOINT_HMAC_KEY"
+KEY = secrets.token_hex(32)
+"""The key of every server here that is given none: a store belongs to one key."""
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
 
@@ -242,7 +244,7 @@ def serving(
     **variables: str,
 ) -> Iterator[Server]:
     """A server on a free port that ends with this context, or with this process."""
-    env = environment(**{KEY_VARIABLE: key or secrets.token_hex(32), **variables})
+    env = environment(**{KEY_VARIABLE: key or KEY, **variables})
     with tempfile.TemporaryDirectory(prefix="wc-test-") as folder:
         ready, out, err = (Path(folder, name) for name in ("ready.json", "out", "err"))
         arguments = ("--port", "0", "--ready-file", str(ready), "--exit-with-input", *arguments)
