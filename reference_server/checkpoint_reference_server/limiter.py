@@ -14,7 +14,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
-from limits import RateLimitItem, parse
+from limits import RateLimitItem, parse_many
 from limits.aio.storage import Storage
 from limits.aio.storage.redis.bridge import RedisBridge
 from limits.aio.strategies import FixedWindowRateLimiter
@@ -41,7 +41,7 @@ def read_rate(text: str) -> RateLimitItem:
         ValueError: it is none, or its window is longer than an hour; the message says which.
     """
     try:
-        rate = parse(text)
+        (rate,) = parse_many(text)
     except ValueError:
         raise ValueError(f"{text!r} is no rate; one looks like: 100/minute") from None
     if rate.get_expiry() > WINDOW_SECONDS_MAX or rate.amount < 1:
