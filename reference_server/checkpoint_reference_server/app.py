@@ -1,6 +1,7 @@
 """The bindings (HTTP here, MCP put in) and the published descriptions as an ASGI application."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from checkpoint_lua import KEY_PREFIX
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_reference_server import telemetry
 from checkpoint_reference_server.accounts import Accounts
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.connection import (
@@ -31,7 +33,7 @@ from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.documents import descriptions
 from checkpoint_reference_server.gate import NO_STORE, Gate, Refusal
 from checkpoint_reference_server.key_change import KeyMark
-from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.logs import configure, log_notice
 from checkpoint_reference_server.measures import Measures, Sink
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
@@ -80,6 +82,7 @@ def create_app(settings: Settings) -> ASGIApp:
     Raises:
         ValueError: the HMAC key is too short (WC-ID-5), or the rate limit is no rate.
         TokensError: the tokens file cannot be used.
+        TelemetryError: the environment asks for telemetry that there is not.
     """
     configure(settings.log_level)
     log = structlog.get_logger()
@@ -162,6 +165,7 @@ def create_app(settings: Settings) -> ASGIApp:
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
         yield {"cut": measures.cut}  # which the HTTP layer finds there (`protocol.py`)
         await store.aclose()
+        measures.close()
 
     served = [
         Route(TOOL_PATH, checkpoint, methods=["POST"]),
@@ -207,6 +211,13 @@ def _sinks(settings: Settings) -> list[Sink]:
         from checkpoint_reference_server.prometheus import PrometheusSink
 
         sinks.append(PrometheusSink())
+    if telemetry.wanted_signals(os.environ):
+        if telemetry.is_installed():
+            sink = telemetry.make_sink(os.environ)
+            assert sink is not None
+            sinks.append(sink)
+        else:
+            log_notice("telemetry", "OTEL_… is set, and the extra [otel] is not installed")
     return sinks
 
 

@@ -15,6 +15,8 @@ from checkpoint_reference_server.tool import Answer
 
 FAULT: Final = "INTERNAL_FAULT"
 """The outcome of a request that was answered 500."""
+LATENCY_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0)
+"""Buckets: a step takes a fraction of a millisecond, and no answer more than five seconds."""
 _RULES: Final = {
     ("claim", "CHECKPOINT_TERMINAL"): "WC-CLAIM-2",
     ("claim", "CONFIGURATION_CONFLICT"): "WC-CLAIM-3",
@@ -80,6 +82,9 @@ class Sink(Protocol):
     def cut(self, reason: str) -> None:
         """A connection was ended: see ``protocol.py``."""
 
+    def close(self) -> None:
+        """The process ends: tell what was not told yet."""
+
 
 class Measures:
     """Tells every sink.
@@ -129,6 +134,11 @@ class Measures:
         """A connection was ended."""
         for sink in self._sinks:
             sink.cut(reason)
+
+    def close(self) -> None:
+        """The process ends."""
+        for sink in self._sinks:
+            sink.close()
 
 
 def _rule(action: str, outcome: str, answer: Answer | None) -> str:

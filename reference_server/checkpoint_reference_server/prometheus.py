@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from checkpoint_reference_server.measures import Measured
+from checkpoint_reference_server.measures import LATENCY_SECONDS, Measured
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
-LATENCY_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2, 5)
-"""Buckets: a step takes a fraction of a millisecond, and no answer more than five seconds."""
 _PREFIX: Final = "workflow_checkpoint"
 
 
@@ -108,6 +106,9 @@ class PrometheusSink:
     def cut(self, reason: str) -> None:
         """A connection was ended."""
         self._cuts.labels(reason).inc()
+
+    def close(self) -> None:
+        """Nothing: the process that started shows the counts for as long as it lives."""
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from checkpoint_reference_server.store_settings import (
     refuse_if_it_evicts,
     refuse_if_too_few_replicas,
 )
+from checkpoint_reference_server.telemetry import TelemetryError, wanted_signals
 from checkpoint_reference_server.tls import Tls
 
 BACKLOG: Final = 2048
@@ -253,13 +254,17 @@ def _check(options: Options) -> None:
     """Find out now what each process would else find out when it starts.
 
     Raises:
-        ServeError: the tokens file or the rate limit cannot be used.
+        ServeError: the tokens file, the rate limit, or what OTEL_… says cannot be used.
     """
     if options.tokens_file is not None:
         try:
             read_tokens(options.tokens_file)
         except TokensError as error:
             raise ServeError(f"the tokens file {options.tokens_file}: {error}") from None
+    try:
+        wanted_signals(os.environ)
+    except TelemetryError as error:
+        raise ServeError(str(error)) from None
     if options.rate_limit is not None:
         from checkpoint_reference_server.limiter import read_rate
 

@@ -62,7 +62,7 @@ def runs(pid: int) -> bool:
 
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without what the commands read from it, and with ``more``."""
-    ours = ("WORKFLOW_CHECKPOINT_", "VALKEY_URL", "DOCKER_HOST")
+    ours = ("WORKFLOW_CHECKPOINT_", "VALKEY_URL", "DOCKER_HOST", "OTEL_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     # The private store is always a process here: a test may look for it among the processes. And
     # MCP is offered where a test asks for it: to import the SDK takes most of a second.
@@ -182,6 +182,7 @@ class Server:
         self.url: str = facts["url"]
         self.mcp_url: str | None = facts["mcp"]
         self.controls_url: str | None = facts["controls"]
+        self.metrics_url: str | None = facts["metrics"]
         self.store_url: str = facts["store"]
         self.store_description: str = facts["store_description"]
         self._files = (out, err)
