@@ -7,6 +7,8 @@ nox -s explore       do the model's large worlds hold, here and in Murphi? (some
 nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
+nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
+nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -27,6 +29,9 @@ nox.options.reuse_existing_virtualenvs = "CI" not in os.environ
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+EVERYTHING = ".[server,embedded,containers,load,mcp,metrics,otel]"
+DEPLOYED = "server,mcp,metrics,otel"
+"""The extras of a deployment whose store is its own."""
 PACKAGES = {
     Path(path).name for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 }
@@ -35,7 +40,9 @@ PACKAGES = {
 @nox.session
 def tests(session: nox.Session) -> None:
     """Install everything and run every test, as many at once as there are processors."""
-    session.install("-e", ".[server,embedded,containers,load,mcp]", *dependencies("test"))
+    session.install(
+        "-e", ".[server,embedded,containers,load,mcp,metrics,otel]", *dependencies("test")
+    )
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
@@ -44,7 +51,7 @@ def lint(session: nox.Session) -> None:
     """Ruff, mypy strict over code and tests."""
     session.install(
         "-e",
-        ".[server,embedded,containers,load,mcp]",
+        EVERYTHING,
         *dependencies("test"),
         *dependencies("lint"),
         "nox",
@@ -113,6 +120,41 @@ def descriptions(session: nox.Session) -> None:
     session.run("python", "reference_server/tests/registry_examples.py")
     published = "reference_server/checkpoint_reference_server/registry/published"
     session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Send a hundred thousand bad inputs, or as many as `-- --inputs N --seed N` says."""
+    session.install("-e", ".[server,embedded,mcp,metrics,otel]", *dependencies("test"))
+    session.env["PYTHONPATH"] = os.pathsep.join(["model/tests", "reference_server/tests"])
+    session.run("python", "reference_server/tests/fuzzing.py", *session.posargs)
+
+
+@nox.session(default=False)
+def audit(session: nox.Session) -> None:
+    """Ask the vulnerability service of every installed package, and write an SBOM.
+
+    Into `sbom.cdx.json` (CycloneDX), of what a deployment installs and nothing of what tests do.
+    """
+    session.install("cyclonedx-bom>=5", "pip-audit>=2.7")
+    deployed = Path(session.create_tmp()) / "deployed"
+    session.run("python", "-m", "venv", "--clear", str(deployed))
+    python = str(deployed / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", f".[{DEPLOYED}]", external=True)
+    session.run(
+        *("cyclonedx-py", "environment", python, "--pyproject", "pyproject.toml"),
+        *("--output-reproducible", "--of", "JSON", "--output-file", "sbom.cdx.json"),
+    )
+    (packages,) = deployed.glob("lib/python*/site-packages")
+    try:
+        session.run(
+            "pip-audit", "--path", str(packages), "--skip-editable", "--progress-spinner=off"
+        )
+    except nox.command.CommandFailed:
+        session.error(
+            "there are vulnerable packages, or the vulnerability service could not be asked: see "
+            "above. Without its answer nothing is known of any of them."
+        )
 
 
 @nox.session(default=False)

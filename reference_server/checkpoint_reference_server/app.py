@@ -107,7 +107,7 @@ def create_app(settings: Settings) -> ASGIApp:
     def finish(
         binding: str, answer: Answer | None, started: float, headers: Mapping[str, str]
     ) -> None:
-        measures.ended(binding, answer, started, headers.get("traceparent"))
+        measures.ended(binding, answer, started, headers)
         if answer is None:
             return
         log.debug(

@@ -7,7 +7,7 @@ With nobody to tell, measuring costs a look at an empty tuple.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -103,7 +103,7 @@ class Measures:
         return time.perf_counter()
 
     def ended(
-        self, binding: str, answer: Answer | None, began: float, traceparent: str | None
+        self, binding: str, answer: Answer | None, began: float, headers: Mapping[str, str]
     ) -> None:
         """It is answered; ``None`` for an internal fault."""
         if not self._sinks:
@@ -120,7 +120,7 @@ class Measures:
             store_seconds=None if answer is None else answer.store_seconds,
             store_error=None if answer is None else answer.store_error,
             ended_ns=time.time_ns(),
-            traceparent=traceparent,
+            traceparent=headers.get("traceparent"),
         )
         for sink in self._sinks:
             sink.ended(measured)
