@@ -110,7 +110,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end(self, reason: str) -> None:
         self._cut(reason)
+        self._answer_nothing_more()
         self.transport.abort()
+
+    def _answer_nothing_more(self) -> None:
+        """Let what is still being answered end as if its caller had gone: nobody is written to."""
+        for cycle in (self.cycle, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     # -- a request --------------------------------------------------------------------------
 
@@ -128,6 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             pass  # nothing is offered to go over to; the request is answered as any other
         except (httptools.HttpParserError, _TooLargeError):
+            self._answer_nothing_more()
             if self._head_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
                 self._cut("large head")
                 self.transport.write(_TOO_LARGE)

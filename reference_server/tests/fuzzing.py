@@ -37,7 +37,7 @@ from checkpoint_conformance.client import Address
 from checkpoint_model import schemas
 from checkpoint_model.vocabulary import HEALTH_PATH, MCP_PATH, MCP_TOOL, TOOL_PATH
 
-MARK: Final = "zqf"
+MARK: Final = "zqfuzz"
 """In every mark, and in nothing that the server says by itself."""
 GROWTH_BYTES_MAX: Final = 16 << 20
 AT_ONCE: Final = 32
@@ -114,7 +114,8 @@ def spoiled(draw: random.Random, mark: str) -> bytes:
             request[f"{mark}{member}"] = junk(draw, mark)
         elif how == 2:
             schema = _SCHEMAS.get(str(request.get("action")), {}).get(member)
-            if schema is not None and request[member] == GOOD[request["action"]].get(member):
+            good = GOOD.get(str(request.get("action")), {}).get(member)
+            if schema is not None and repr(request[member]) == repr(good):  # 0 is not False
                 request[member] = draw.choice(
                     [w for *_, w in _wrong_values(request[member], schema)]
                 )
@@ -349,7 +350,7 @@ KINDS: Final[dict[str, Maker]] = {
 def make(kind: str, seed: int, number: int) -> Input:
     """One input; the same for the same arguments."""
     draw = random.Random(f"{seed}/{kind}/{number}")
-    mark = MARK + "".join(draw.choices(string.ascii_lowercase, k=17))
+    mark = MARK + "".join(draw.choices(string.ascii_lowercase, k=14))
     return Input(KINDS[kind](draw, mark), mark)
 
 

@@ -44,14 +44,14 @@ PROBLEM = json.dumps(answers.problem(ErrorCode.INVALID_INPUT)).encode()
         (HEAD % 503 + PROBLEM, "status 503"),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 X\r\n\r\n", "status 100"),
         (HEAD % 400 + PROBLEM.replace(b'"retry"', b'"again"'), "no problem object"),
-        (b"HTTP/1.1 404 X\r\nx: ZQFMARK\r\n\r\n", "what was sent is in the answer"),
+        (b"HTTP/1.1 404 X\r\nx: ZQFUZZMARK\r\n\r\n", "what was sent is in the answer"),
         (b"Traceback", "no HTTP"),
     ],
 )
 def test_a_wrong_answer_is_noticed(came: bytes, wrong: str | None) -> None:
     """Each of what is held of every answer."""
     findings = Findings()
-    judge(findings, "1/json/1", Input(b"", "zqfmark"), came)
+    judge(findings, "1/json/1", Input(b"", "zqfuzzmark"), came)
     if wrong is None:
         assert findings.wrong == []
     else:
