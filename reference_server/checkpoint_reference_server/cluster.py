@@ -43,12 +43,13 @@ class ClusterSteps(Steps):
         """
         await self._read_map()
         node = self._cluster.get_node_from_key(key)
+        step_key = key if is_step else None
         asking = False
         for _ in range(REDIRECTIONS_MAX):
             if node is None:
                 break
             try:
-                return await self._at(node).send(*command, is_step=is_step, asking=asking)
+                return await self._at(node).send(*command, step_key=step_key, asking=asking)
             except AskError as error:
                 asking = True
                 node = self._named(error.host, error.port)

@@ -7,9 +7,13 @@ a client that takes a connection from a pool for each command pays twenty times 
 The conversation on a connection:
 
 1. the commands of a turn, one after the other, in one write;
-2. where replicas are waited for and one of them is a step, ``WAIT`` behind them: none of the
-   answers is given out before as many replicas have what they tell of;
+2. where replicas are waited for and one of them is a step, a mark and ``WAIT`` behind them: none
+   of the steps' answers is given out before as many replicas have what it tells of;
 3. the answers, in the same order.
+
+The mark is a write of its own, because ``WAIT`` waits for what was written on its own connection
+and for nothing else. A claim may be told ``reused`` for what another process wrote a moment ago:
+without the mark, ``WAIT`` would return at once, and a fail-over could still take that claim away.
 
 A connection that is lost, or on which nothing was answered in time, is given up whole: what was
 under way may or may not have been applied, and is never sent again (WC-ERR-5). The next command
@@ -20,7 +24,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -36,6 +40,8 @@ COMMANDS_MAX: Final = 4096
 WAIT_SECONDS_MAX: Final = 1.5
 """How long the replicas may take. Twice that is under the bound of one answer: behind a batch
 that waits in vain, the next one must still have time to do the same."""
+MARK_PREFIX: Final = "wc:mark:"
+MARK_LIFE_MS: Final = 1000
 _WATCH_SECONDS: Final = 0.25
 
 
@@ -49,9 +55,11 @@ class _UnderWay(NamedTuple):
     future: "asyncio.Future[Any] | None"
     """Who waits for it; None where nobody does (``ASKING``)."""
     since_seconds: float
-    is_step: bool
+    step_key: str | None = None
+    """The record's key, where it is a step."""
     closes_batch: bool = False
     """Whether it is the answer to ``WAIT``."""
+    is_mark: bool = False
 
 
 class Multiplexer:
@@ -62,82 +70,112 @@ class Multiplexer:
     ) -> None:
         self._make_connection = make_connection
         self._wait_replicas = wait_replicas
+        self._carrier: _Carrier | None = None
+
+    def send(
+        self, *command: str | int, step_key: str | None = None, asking: bool = False
+    ) -> "asyncio.Future[Any]":
+        """Send a command with the others of this turn; the future is its answer.
+
+        Args:
+            command: Its name and arguments.
+            step_key: The key of a step, whose answer waits for the replicas, where any do.
+            asking: Whether to send ``ASKING`` before it, as a cluster asks for.
+
+        The future raises ``redis.exceptions.RedisError`` or ``OSError``: refused, lost, or too
+        many under way. After all but a refusal it is unknown whether the command was executed.
+        """
+        carrier = self._carrier
+        if carrier is None or carrier.is_over:
+            carrier = self._carrier = _Carrier(self._make_connection, self._wait_replicas)
+        return carrier.send(command, step_key, asking=asking)
+
+    async def aclose(self) -> None:
+        """Give up the connection, and whatever is under way on it."""
+        if self._carrier is not None:
+            await self._carrier.aclose()
+
+
+class _Carrier:
+    """One connection, from before it is made until it is lost, and what is sent on it."""
+
+    def __init__(
+        self, make_connection: Callable[[], AbstractConnection], wait_replicas: int
+    ) -> None:
+        self._make_connection = make_connection
+        self._wait_replicas = wait_replicas
         self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
         self._outgoing: list[tuple[bytes, _UnderWay]] = []
         self._under_way: deque[_UnderWay] = deque()
         self._held: list[tuple[asyncio.Future[Any], Any]] = []
         """Answers that came and are not given out before the one to ``WAIT`` has come too."""
         self._something_to_send = asyncio.Event()
-        self._carrier: asyncio.Task[None] | None = None
+        self.is_over = False
+        """Whether it takes no more: what comes now goes to the next."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._carry())
 
     def send(
-        self, *command: str | int, is_step: bool = False, asking: bool = False
+        self, command: Sequence[str | int], step_key: str | None, *, asking: bool
     ) -> "asyncio.Future[Any]":
-        """Send a command with the others of this turn; the future is its answer.
-
-        Args:
-            command: Its name and arguments.
-            is_step: Whether replicas are waited for, where any are.
-            asking: Whether to send ``ASKING`` before it, as a cluster asks for.
-
-        The future raises ``redis.exceptions.RedisError`` or ``OSError``: refused, lost, or too
-        many under way. After all but a refusal it is unknown whether the command was executed.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        """See :meth:`Multiplexer.send`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
         if len(self._outgoing) + len(self._under_way) >= COMMANDS_MAX:
             future.set_exception(redis.ConnectionError("too many commands wait for the store"))
             return future
-        now = loop.time()
+        now = self._loop.time()
         if asking:
-            self._outgoing.append((_packed("ASKING"), _UnderWay(None, now, False)))
-        self._outgoing.append((_packed(*command), _UnderWay(future, now, is_step)))
-        if self._carrier is None:
-            self._carrier = loop.create_task(self._carry())
+            self._outgoing.append((_packed("ASKING"), _UnderWay(None, now)))
+        self._outgoing.append((_packed(*command), _UnderWay(future, now, step_key)))
         self._something_to_send.set()
         return future
 
     async def aclose(self) -> None:
         """Give up the connection, and whatever is under way on it."""
-        if self._carrier is not None:
-            self._carrier.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._carrier
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._end(None)  # where it was cancelled before it began
 
     async def _carry(self) -> None:
-        """Make a connection and use it until it is lost."""
-        connection = self._make_connection()
         reason: BaseException | None = None
         try:
-            async with asyncio.timeout(STORE_CONNECT_SECONDS_MAX):
-                await connection.connect()  # type: ignore[no-untyped-call]
-            tasks = [
-                asyncio.create_task(part(connection))
-                for part in (self._send_all, self._receive_all, self._watch)
-            ]
+            connection = self._make_connection()
             try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                reason = done.pop().exception()
+                async with asyncio.timeout(STORE_CONNECT_SECONDS_MAX):
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                await self._use(connection)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                with contextlib.suppress(redis.RedisError, OSError):
+                    await connection.disconnect(nowait=True)
         except (redis.RedisError, OSError) as error:  # a TimeoutError is an OSError
             reason = error
         finally:
-            self._give_up(reason)
-            with contextlib.suppress(redis.RedisError, OSError):
-                await connection.disconnect(nowait=True)
+            self._end(reason)  # whatever ended it, nobody may be left waiting
 
-    def _give_up(self, reason: BaseException | None) -> None:
+    async def _use(self, connection: AbstractConnection) -> None:
+        """Send and receive until one of them ends."""
+        tasks = [
+            asyncio.create_task(part(connection))
+            for part in (self._send_all, self._receive_all, self._watch)
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._end(done.pop().exception())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self, reason: BaseException | None) -> None:
+        """Take no more, and tell whoever waits."""
+        self.is_over = True
         waiting = [*self._under_way, *(under_way for _, under_way in self._outgoing)]
         futures = [future for future, _ in self._held]
         futures += [under_way.future for under_way in waiting if under_way.future is not None]
         self._held.clear()
         self._under_way.clear()
         self._outgoing.clear()
-        self._something_to_send.clear()
-        self._carrier = None
         for future in futures:
             error = redis.ConnectionError("the connection to the store was lost")
             error.__cause__ = reason
@@ -150,12 +188,19 @@ class Multiplexer:
             batch, self._outgoing = self._outgoing, []
             packed = [command for command, _ in batch]
             self._under_way.extend(under_way for _, under_way in batch)
-            if self._wait_replicas and any(under_way.is_step for _, under_way in batch):
-                packed.append(self._wait)
-                self._under_way.append(_UnderWay(None, batch[-1][1].since_seconds, False, True))
+            if self._wait_replicas:
+                keys = [under_way.step_key for _, under_way in batch if under_way.step_key]
+                if keys:
+                    # In the slot of a step, so that a cluster's node takes it.
+                    mark = _packed("SET", f"{MARK_PREFIX}{_tag(keys[-1])}", "", "PX", MARK_LIFE_MS)
+                    packed += [mark, self._wait]
+                    since_seconds = batch[0][1].since_seconds
+                    self._under_way.append(_UnderWay(None, since_seconds, is_mark=True))
+                    self._under_way.append(_UnderWay(None, since_seconds, closes_batch=True))
             await connection.send_packed_command(packed, check_health=False)
 
     async def _receive_all(self, connection: AbstractConnection) -> None:
+        is_marked = False
         while True:
             try:
                 answer: Any = await connection.read_response(
@@ -163,16 +208,22 @@ class Multiplexer:
                 )
             except ResponseError as error:
                 answer = error
+            if isinstance(answer, ReadOnlyError):
+                self.is_over = True  # no primary any more; a name may by now lead to the new one
             under_way = self._under_way.popleft()
-            if under_way.closes_batch:
-                self._release(answer)
+            if under_way.is_mark:
+                is_marked = not isinstance(answer, ResponseError)
+            elif under_way.closes_batch:
+                self._release(answer if is_marked else 0)
             elif under_way.future is not None:
-                if self._wait_replicas and under_way.is_step:
+                # A refusal by the store tells of no record, so there is nothing to wait for.
+                is_told = not isinstance(answer, ResponseError)
+                if self._wait_replicas and under_way.step_key and is_told:
                     self._held.append((under_way.future, answer))
                 else:
                     _settle(under_way.future, answer)
-            if isinstance(answer, ReadOnlyError):
-                return  # no primary any more; a name may by now lead to the new one
+            if self.is_over:
+                return
 
     def _release(self, replicas: Any) -> None:
         """Give out what the answer to ``WAIT`` allows."""
@@ -187,13 +238,17 @@ class Multiplexer:
 
     async def _watch(self, _: AbstractConnection) -> None:
         """Return when nothing was answered for too long."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             if self._under_way:
-                silent_seconds = loop.time() - self._under_way[0].since_seconds
+                silent_seconds = self._loop.time() - self._under_way[0].since_seconds
                 if silent_seconds > STORE_ANSWER_SECONDS_MAX:
                     return
+
+
+def _tag(key: str) -> str:
+    """The part of a key by which a cluster places it, braces and all."""
+    return key[key.index("{") : key.index("}") + 1]
 
 
 def _packed(*command: str | int) -> bytes:

@@ -47,9 +47,9 @@ class SingleSteps(Steps):
         self._pool = pool  # which a connection to Sentinel's primary refers to weakly
         self._multiplexer = Multiplexer(pool.make_connection, wait_replicas=wait_replicas)
 
-    async def send(self, key: str, *command: str | int, is_step: bool = False) -> Any:  # noqa: ARG002
-        """See :class:`Steps`; here it is of no consequence which key it is."""
-        return await self._multiplexer.send(*command, is_step=is_step)
+    async def send(self, key: str, *command: str | int, is_step: bool = False) -> Any:
+        """See :class:`Steps`."""
+        return await self._multiplexer.send(*command, step_key=key if is_step else None)
 
     async def ping(self) -> None:
         """See :class:`Steps`."""
