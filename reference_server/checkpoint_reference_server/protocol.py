@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 HEAD_BYTES_MAX: Final = 16 * 1024
@@ -82,6 +82,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._look_timer is not None:
             self._look_timer.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more. What it has sent whole is answered, and then it is the end."""
+        cycle: RequestResponseCycle | None = self.cycle
+        one_sided = self.scheme != "https"  # where no side can end alone
+        if one_sided and cycle and not cycle.more_body and not cycle.response_complete:
+            cycle.keep_alive = False
+            return True
+        self._answer_nothing_more()
+        return None
 
     def pause_writing(self) -> None:
         """An answer is not read as fast as it is written."""

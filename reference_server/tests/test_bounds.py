@@ -226,6 +226,29 @@ def test_an_answer_that_is_not_read_is_given_up(hasty: Server) -> None:
         assert cut
 
 
+def test_a_client_that_has_said_everything_is_answered(server: Server, own: OwnStore) -> None:
+    """It ends its side behind the request, as simple clients do; the answer ends the other."""
+    body = json.dumps(claim()).encode()
+    with connect(server) as wire, held_back(own):
+        wire.sendall(HEAD.encode() + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        wire.shutdown(socket.SHUT_WR)
+        wait_until(own.waiting_steps, "the step is in the store")
+        own.admin.client_unpause()
+        came = all_that_comes(wire)
+    assert came.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(came.partition(b"\r\n\r\n")[2])["acquired"] is True
+
+
+def test_a_client_that_stops_half_way_is_not(server: Server) -> None:
+    """Without a word, and without one in the log."""
+    for begun in (b"", b"GET", HEAD.encode(), HEAD.encode() + b"content-length: 9\r\n\r\n{"):
+        with connect(server) as wire:
+            wire.sendall(begun)
+            wire.shutdown(socket.SHUT_WR)
+            assert all_that_comes(wire) == b""
+    assert server.err == ""
+
+
 # -- Connections ------------------------------------------------------------------------------
 
 
