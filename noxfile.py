@@ -9,6 +9,7 @@ nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluste
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
+nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
@@ -138,6 +139,13 @@ def fuzz(session: nox.Session) -> None:
     session.install("-e", ".[server,embedded,mcp,metrics,otel]", *dependencies("test"))
     session.env["PYTHONPATH"] = os.pathsep.join(["model/tests", "reference_server/tests"])
     session.run("python", "reference_server/tests/fuzzing.py", *session.posargs)
+
+
+@nox.session(default=False)
+def secured(session: nox.Session) -> None:
+    """Check a server that has everything on: tokens, limits, TLS, metrics, both bindings."""
+    session.install("-e", EVERYTHING, *dependencies("test"))
+    session.run("pytest", "-m", "large", "reference_server/tests/test_security.py")
 
 
 @nox.session(default=False)

@@ -8,7 +8,7 @@ from fuzzing import KINDS, MARK, Findings, Input, fuzz, judge, make
 from checkpoint_model.vocabulary import ErrorCode
 from checkpoint_reference_server import answers
 
-SAMPLE = 2400
+SAMPLE = 1200
 
 
 def test_bad_inputs_break_nothing_and_come_back_nowhere() -> None:

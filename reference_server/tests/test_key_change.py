@@ -67,8 +67,8 @@ def test_the_fingerprint_outlives_every_record() -> None:
     assert MARK_SLACK_SECONDS > RENEW_SECONDS + CLAIM_UNDER_WAY_SECONDS
 
 
-def test_the_first_claim_marks_the_store(own: OwnStore) -> None:
-    """With a keyed digest of a domain of its own, that expires by itself; nothing else does."""
+def test_claims_mark_the_store(own: OwnStore) -> None:
+    """With a keyed digest that expires by itself: the first, and any after it was forgotten."""
     with serving(store_url=own.url, key=OLD) as server, server.client() as client:
         told(client, status(claim()))
         assert not own.admin.exists(MARK_KEY)
@@ -76,14 +76,13 @@ def test_the_first_claim_marks_the_store(own: OwnStore) -> None:
         wait_until(lambda: is_marked(own, OLD), "the store is marked")
         assert MARK_MS - 60_000 < own.admin.pttl(MARK_KEY) <= MARK_MS
         assert OLD not in str(own.admin.get(MARK_KEY))
+        own.admin.flushall()
 
+        def marked_again() -> bool:
+            told(client, claim())
+            return is_marked(own, OLD)
 
-def test_a_claim_renews_the_mark(own: OwnStore) -> None:
-    """So that it is there for as long as records may be."""
-    own.admin.set(MARK_KEY, Digests(OLD.encode()).fingerprint, px=int(SECONDS_MAX * 1000))
-    with serving(store_url=own.url, key=OLD) as server, server.client() as client:
-        told(client, claim())
-        wait_until(lambda: own.admin.pttl(MARK_KEY) > MARK_MS - 60_000, "it is renewed")
+        wait_until(marked_again, "it is marked again")
 
 
 def test_another_key_does_not_start_while_records_may_live(own: OwnStore) -> None:
@@ -100,6 +99,7 @@ def test_another_key_does_not_start_while_records_may_live(own: OwnStore) -> Non
     assert "--forget-records" in said
     with serving(store_url=own.url, key=OLD) as server, server.client() as client:
         assert told(client, claim())["acquired"] is True
+        wait_until(lambda: own.admin.pttl(MARK_KEY) > MARK_MS - 60_000, "the claim renewed it")
     own.admin.delete(MARK_KEY)  # as it does by itself
     with serving(store_url=own.url, key=NEW) as server, server.client() as client:
         assert told(client, claim())["acquired"] is True
@@ -139,20 +139,6 @@ def test_a_store_that_was_taken_over_gets_no_claims_of_the_old_key(own: OwnStore
             assert told(other, claim())["acquired"] is True
         said = "claims are refused: the store has another key's records"
         assert old.err.count(said) == 1
-
-
-def test_a_store_that_forgot_everything_is_marked_again(own: OwnStore) -> None:
-    """By the next claim."""
-    with serving(store_url=own.url, key=OLD) as server, server.client() as client:
-        told(client, claim())
-        wait_until(lambda: is_marked(own, OLD), "the store is marked")
-        own.admin.flushall()
-
-        def marked_again() -> bool:
-            told(client, claim())
-            return is_marked(own, OLD)
-
-        wait_until(marked_again, "it is marked again")
 
 
 def test_the_key_is_changed_by_drain(own: OwnStore, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 import base64
 import json
 import os
+import re
 import secrets
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from real_server import (
     told,
     wait_until,
 )
+from test_serve import PROGRAM
 
 from checkpoint_conformance.client import JSON_HEADERS, Address, Client, HttpAnswer
 from checkpoint_lua import KEY_PREFIX
@@ -47,6 +48,8 @@ from checkpoint_model.vocabulary import (
     OPENAPI_PATH,
     TOOL_PATH,
 )
+from checkpoint_reference_server.limiter import read_rate
+from checkpoint_reference_server.tls import Tls, TlsError
 
 PROBLEM = jsonschema.Draft202012Validator(schemas.load("problem.schema.json"))
 OPEN = (HEALTH_PATH, OPENAPI_PATH, MANIFEST_PATH, LLMS_PATH, ARD_PATH)
@@ -217,17 +220,12 @@ def test_tokens_are_read_again(own: OwnStore, tmp_path: Path) -> None:
         assert new not in server.err + server.out
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("alice zq-short\n", "line 1: a token has 32 to 512"), ("", "there is no token in it")],
-)
-def test_a_tokens_file_that_is_wrong_is_told_at_the_start(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_tokens_file_that_is_wrong_is_told_at_the_start(tmp_path: Path) -> None:
     """By its name and line, never by what is in it."""
     file = tmp_path / "tokens"
-    file.write_text(text)
-    assert said in refused_to_start("--tokens-file", str(file))
+    file.write_text("alice zq-short\n")
+    said = refused_to_start("--tokens-file", str(file))
+    assert f"{file}: line 1: a token has 32 to 512" in said
 
 
 def refused_to_start(*arguments: str) -> str:
@@ -344,13 +342,19 @@ def test_names_and_origins_are_allowed(own: OwnStore) -> None:
 # -- Limits ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def limited(own: OwnStore, tokens: Tokens) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def limited_for_all(own: OwnStore, tokens: Tokens) -> Iterator[Server]:
     """Three requests a minute for each account."""
-    own.admin.flushall()
     arguments = ("--mcp", "--tokens-file", str(tokens.file), "--rate-limit", "3/minute")
     with serving(*arguments, store_url=own.url) as running:
         yield running
+
+
+@pytest.fixture
+def limited(limited_for_all: Server, own: OwnStore) -> Server:
+    """The same, and nobody has sent any yet."""
+    own.admin.flushall()
+    return limited_for_all
 
 
 def is_limited(answer: HttpAnswer) -> int:
@@ -435,12 +439,16 @@ def test_without_accounts_an_address_has_the_limit(own: OwnStore) -> None:
     assert "127.0.0.1" not in key
 
 
-@pytest.mark.parametrize(
-    "rate", ["zero", "0/minute", "2/day", "5/90minutes", "", "1/minute;2/hour"]
-)
+@pytest.mark.parametrize("rate", ["zero", "0/minute", "2/day", "5/90minutes", "1/minute;2/hour"])
 def test_a_rate_that_is_none(rate: str) -> None:
-    """Told at the start."""
-    assert "--rate-limit: " in refused_to_start("--rate-limit", rate)
+    """Told with what one looks like, or what it may be."""
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(rate))}"):
+        read_rate(rate)
+
+
+def test_a_rate_that_is_none_is_told_at_the_start() -> None:
+    """And not by the first worker."""
+    assert "--rate-limit: '2/day'" in refused_to_start("--rate-limit", "2/day")
 
 
 # -- TLS -------------------------------------------------------------------------------------
@@ -511,15 +519,21 @@ def test_a_certificate_that_is_none(certificate: Certificate, tmp_path: Path) ->
     other.private_key_pem.write_to_path(str(key))
     locked.write_bytes(encrypted(certificate.key, "x"))
     junk.write_text("zq")
-    tls = ("--tls-certificate", str(certificate.certificate))
-    for more in ((), ("--tls-key", str(key)), ("--tls-key", str(locked)), ("--tls-key", str(junk))):
-        assert "TLS cannot be served with the certificate" in refused_to_start(*tls, *more)
-    assert "needs its certificate" in refused_to_start("--tls-key", str(key))
+    for given in (None, key, locked, junk):
+        with pytest.raises(TlsError, match=r"^TLS cannot be served with the certificate"):
+            Tls.of(certificate.certificate, given, None)
+    with pytest.raises(TlsError, match="needs its certificate"):
+        Tls.of(None, key, None)
+    said = refused_to_start(
+        *("--tls-certificate", str(certificate.certificate), "--tls-key", str(locked))
+    )
+    assert "an encrypted key needs --tls-key-password-file" in said
 
 
 # -- All of it at once -----------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_the_harness_passes_a_server_with_everything_on(
     tokens: Tokens, certificate: Certificate
 ) -> None:
@@ -528,8 +542,7 @@ def test_the_harness_passes_a_server_with_everything_on(
     tls = ("--tls-certificate", str(certificate.certificate), "--tls-key", str(certificate.key))
     more = ("--rate-limit", "1000000/minute", "--metrics-port", "0")
     with serving(*arguments, *tls, *more) as running:
-        command = [sys.executable, "-m", "checkpoint_conformance.cli", "check"]
-        command += ["--url", running.url, "--mcp", f"{running.url}{MCP_PATH}"]
+        command = [*PROGRAM, "check", "--url", running.url, "--mcp", f"{running.url}{MCP_PATH}"]
         command += ["--controls", str(running.controls_url), "--store", running.store_url]
         for claimed in ("core", "mcp", "controls", "descriptions"):
             command += ["--class", claimed]
