@@ -199,7 +199,8 @@ def overhead(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure server, store's limit and peers side by side, into docs/performance.md."""
-    session.install("-e", ".[server,embedded,mcp]", *dependencies("bench"))
+    session.install("-e", ".[server,embedded,mcp]", "pytest", *dependencies("bench"))
+    session.env["PYTHONPATH"] = os.pathsep.join(["reference_server/tests", "model/tests"])
     session.run("python", "reference_server/benchmarks/bench.py", *session.posargs)
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import redis
+from topologies import nodes
 
 from checkpoint_lua import loader
 from checkpoint_reference_server.store import open_store
@@ -177,7 +178,7 @@ class Bench:
 
 
 def rows(store_url: str, one: Service, two: Service, other: Service, sha1: str) -> list[Row]:
-    """What is measured."""
+    """What is measured on one store."""
     path = store_url.removeprefix("unix://")
     found = []
     for connections, pipeline in ((1, 1), (64, 1), (64, 16)):
@@ -209,6 +210,17 @@ def rows(store_url: str, one: Service, two: Service, other: Service, sha1: str) 
     return found
 
 
+def replicated_rows(careless: Service, careful: Service) -> list[Row]:
+    """What is measured on a primary with a replica."""
+    job = {"target": "http", "work": "claim", "connections": 64}
+    return [
+        Row(name=name, job=job | {"address": list(service.address)}, pids=service.pids)
+        for name, service in ((CARELESS, careless), (CAREFUL, careful))
+    ]
+
+
+CARELESS: Final = "claim @ 64"
+CAREFUL: Final = "claim @ 64, --wait-replicas 1"
 HEADINGS: Final = (
     "",
     "requests/s",
@@ -220,6 +232,24 @@ HEADINGS: Final = (
     "store µs",
     "generator µs",
 )
+
+
+def replicated_table(bench: Bench) -> str:
+    """What waiting for a replica costs, as Markdown."""
+    lines = [
+        "On a primary with one replica, all three processes of a store and its server on the same",
+        "cores:",
+        "",
+        "| | requests/s | to not waiting | p50 µs | p99 µs | server µs |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    base = bench.median(CARELESS, "per_second")
+    for name in (CARELESS, CAREFUL):
+        rate = bench.median(name, "per_second")
+        latencies = f"{bench.median(name, 'p50_us'):,.0f} | {bench.median(name, 'p99_us'):,.0f}"
+        server = bench.median(name, "server_us")
+        lines.append(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {latencies} | {server:.0f} |")
+    return "\n".join(lines)
 
 
 def table(bench: Bench, lives: dict[str, list[float]], grown: list[dict[str, float]]) -> str:
@@ -322,6 +352,23 @@ def grow(store: redis.Redis, store_url: str, sha1: str, sizes: tuple[int, ...]) 
     return found
 
 
+def measure_replicated(rounds: int, requests: int) -> Bench:
+    """The same claim with and without waiting for a replica, in turns."""
+    with nodes() as started:
+        primary = started.start()
+        started.replica_of(primary)
+        with (
+            serving(primary.url) as careless,
+            serving(primary.url, "--wait-replicas", "1") as careful,
+        ):
+            bench = Bench(primary.admin, requests)
+            found = replicated_rows(careless, careful)
+            for number in range(rounds):
+                for row in found[number % 2 :] + found[: number % 2]:
+                    bench.measure(row)
+    return bench
+
+
 def main() -> None:
     """Measure everything, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -349,10 +396,12 @@ def main() -> None:
         lives = json.loads(done.stdout)
         sizes = tuple(size for size in RECORDS if size <= told.records)
         grown = grow(store, url, sha1, sizes)
-    text = table(bench, lives, grown)
+    replicated = measure_replicated(told.rounds, told.requests)
+    text = f"{table(bench, lives, grown)}\n{replicated_table(replicated)}\n"
     print(text)  # noqa: T201 - what it is for
     if not told.print:
         results = {"machine": machine(), "rounds": bench.figures, "peers": lives, "records": grown}
+        results["replicated"] = replicated.figures
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
