@@ -312,8 +312,8 @@ def _accept_refusals(patch: pytest.MonkeyPatch) -> None:
 def _take_lost_as_applied(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def needing_all(seen: Sequence[Seen], steps_max: int) -> Any:
-        found, search = find(seen, steps_max)
+    def needing_all(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
+        found, search = find(seen, steps_max, *crashes)
         if isinstance(found, Linearizable) and len(found.order) < len(seen):
             return Unknown(steps=0, why=""), search
         return found, search
@@ -405,10 +405,10 @@ def _leave_out_the_group_entry(patch: pytest.MonkeyPatch) -> None:
 def _pass_on_nothing(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def empty_passes(seen: Sequence[Seen], steps_max: int) -> Any:
+    def empty_passes(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
         if all(one.observed_at_ms is None for one in seen):
             return Linearizable(order=()), None
-        return find(seen, steps_max)
+        return find(seen, steps_max, *crashes)
 
     patch.setattr(linearizability, "_find", empty_passes)
 
@@ -425,11 +425,11 @@ def _ignore_the_order_of_changes(patch: pytest.MonkeyPatch) -> None:
 def _hold_observers_to_the_order_of_time(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def strict(seen: Sequence[Seen], steps_max: int) -> Any:
+    def strict(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
         in_time = sorted(range(len(seen)), key=lambda i: seen[i].observed_at_ms or 0)
         if linearizability._out_of_order(seen, in_time):
             return Unknown(steps=0, why=""), None
-        return find(seen, steps_max)
+        return find(seen, steps_max, *crashes)
 
     patch.setattr(linearizability, "_find", strict)
 
