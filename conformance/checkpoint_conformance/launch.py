@@ -5,6 +5,7 @@ The harness never imports the server or its scripts: it sees a URL, as with any 
 
 import importlib.util
 import json
+import secrets
 import subprocess
 import sys
 import time
@@ -15,14 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address
+from checkpoint_conformance.faults import Command, Durability, Faults, StoreFaults
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Target
+from checkpoint_conformance.targets import Description, Start
 
 READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
+FAULTED_SERVERS: Final = 2
+"""So many servers are over the store of which faults are made."""
 _SERVER: Final = "checkpoint_reference_server"
+_STORE: Final = "checkpoint_reference_server.store_commands"
+_KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 _NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
 _INSTALL: Final = (
     "pip install 'workflow-checkpoint[server,embedded]'\n"
@@ -72,7 +79,12 @@ def reference_server(
             )
         logs = Logs([log])
         try:
-            yield replace(_wait(process, ready, log), logs=logs)
+            # Faults are made of an instance of its own, so that nothing else is disturbed. Not
+            # imported at the top: that module needs this one to tell what did not start.
+            from checkpoint_conformance.deployment import fault_access
+
+            access = fault_access(described_for_faults())
+            yield replace(_wait(process, ready, log), logs=logs, fault_access=access)
         finally:
             assert process.stdin is not None
             process.stdin.close()  # the server drains and stops, and its store with it
@@ -82,6 +94,47 @@ def reference_server(
                 process.kill()
                 process.wait()
             logs.look()  # before it is gone with its folder
+
+
+def described_for_faults(
+    *,
+    servers: int = FAULTED_SERVERS,
+    durability: Durability = Durability.CHANGE,
+    kept: Durability | None = None,
+    program: Sequence[str] = ("-m", _SERVER),
+) -> Description:
+    """The reference server with a store of its own, as something that may be harmed.
+
+    Args:
+        servers: how many over one store.
+        durability: what its store declares.
+        kept: what it keeps in truth; the same if None.
+        program: what our interpreter runs, before the server's own options.
+    """
+    store: Command = (sys.executable, "-m", _STORE, "--port", "${store_listen_port}")
+    store += ("--folder", "${folder}/store", "--durability", kept or durability)
+    serve: Command = (
+        sys.executable,
+        *program,
+        "--port",
+        "${port}",
+        "--log-level",
+        "error",
+        "--no-mcp",
+    )
+    serve += ("--valkey-url", "redis://127.0.0.1:${store_port}/0")
+    return Description(
+        url="http://127.0.0.1:${port}",
+        store="redis://127.0.0.1:${store_listen_port}/0",
+        start=Start(
+            command=serve,
+            directory=Path.cwd(),
+            # The same after each start: another key would make every record unreachable.
+            environment={_KEY_VARIABLE: secrets.token_hex(32)},
+        ),
+        durability=durability,
+        faults=Faults(servers=servers, store=StoreFaults(command=store, may_be_spoiled=True)),
+    )
 
 
 def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:
