@@ -28,11 +28,12 @@ from checkpoint_conformance.contention import (
 from checkpoint_conformance.history import (
     DROPPED,
     Call,
-    ClockStep,
+    End,
     HistoryError,
     HistoryFile,
     read_folder,
 )
+from checkpoint_conformance.judging_faults import FaultJudge, acknowledged_lost
 from checkpoint_conformance.oracle import rules_of_member
 from checkpoint_conformance.plain import bounded, plain
 from checkpoint_conformance.verdict import EXIT_CODES, LOST_SHARE_MAX, Verdict
@@ -55,8 +56,10 @@ from checkpoint_model.linearizability import (
     Answered,
     AnswerError,
     ClockViolation,
+    Crash,
     Illegal,
     Linearizable,
+    Loss,
     OffsetFault,
     Offsets,
     Operation,
@@ -328,12 +331,16 @@ class _Storm:
         self._undecided: dict[Identity, None] = {}
         self._judged_rounds: set[int] = set()
         self._remarks: list[str] = []
+        self._faults = FaultJudge(files)
+        self._lost_more: set[Identity] = set()
+        """Workflows that an order explains only if a crash took more than it may."""
 
     def judge(self) -> dict[str, Any]:
         """Read, judge, look closer at what is shown, and say what was found."""
         self._read()
         faults = [self._offset_failure(fault) for fault in self._offset_faults()]
         faults += self._hash_failures()
+        faults += self._faults.failures()
         self._judge_workflows()
         broken = [*self._broken, *self._undecided]
         shown = self._shown(broken)
@@ -360,7 +367,7 @@ class _Storm:
                     self._take(entry, clock)
                     if self._counts.calls % _TELL_EVERY == 0:
                         self._tell(f"reading {self.name}", self._counts.calls, 0)
-                elif not isinstance(entry, ClockStep):
+                elif isinstance(entry, End):
                     ended = True
             if not ended:
                 self._cut_off.append(file.path.name)
@@ -412,6 +419,7 @@ class _Storm:
             counts.answers["(no observed_at)"] += 1
             return
         self._count(call, answered, seen)
+        self._faults.take(call, clock.id, workflow.identity, answered, seen)
         decided = seen is not None and seen.observed_at_ms is not None
         if seen is not None:
             workflow.seen.append(seen)
@@ -517,9 +525,13 @@ class _Storm:
                 self._verdicts["nothing to judge"] += 1
                 continue
             else:
-                found = find_order(workflow.seen, steps_max=self._steps_max)
+                crashes = self._crashes(workflow)
+                found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
                 if isinstance(found, Linearizable):
                     sound = True
+                    self._faults.explained(
+                        found, workflow.seen, workflow.first_ns, workflow.last_ns
+                    )
                     self._verdicts["linearizable"] += 1
                     self._remarks += [r for r in found.remarks if r not in self._remarks][:5]
                 elif isinstance(found, Unknown):
@@ -530,9 +542,27 @@ class _Storm:
                 else:
                     self._broken[identity] = None
                     self._verdicts["illegal"] += 1
+                    self._look_for_a_loss(workflow)
             if workflow.round is not None:
                 sound_rounds[workflow.round] = sound_rounds.get(workflow.round, True) and sound
         self._judged_rounds = {number for number, sound in sound_rounds.items() if sound}
+
+    def _crashes(self, workflow: _Workflow, *, any_loss: bool = False) -> list[Crash]:
+        """The crashes that a workflow went through, of a store that may lose something by them."""
+        if not self._faults:
+            return []
+        offsets = {clock_id: clock.offsets for clock_id, clock in self._clocks.items()}
+        return self._faults.crashes(workflow.first_ns, workflow.last_ns, offsets, any_loss=any_loss)
+
+    def _look_for_a_loss(self, workflow: _Workflow) -> None:
+        """Whether what no order explains is a loss beyond what the store may lose."""
+        crashes = self._crashes(workflow, any_loss=True)
+        if not crashes:
+            return
+        found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
+        if isinstance(found, Linearizable):
+            self._lost_more.add(workflow.identity)
+            self._faults.lost_beyond += acknowledged_lost(found, workflow.seen)
 
     def _clock_was_moved_during(self, workflow: _Workflow) -> bool:
         """Whether it went on while somebody moved the target's clock.
@@ -635,12 +665,20 @@ class _Storm:
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         calls.sort(key=lambda pair: (pair[1], pair[0].called_ns))
         operations = [self._operation(call, clock) for call, clock in calls]
-        verdict = check(operations, steps_max=self._steps_max)
+        crashes = self._crashes(self._workflows[identity])
+        verdict = check(operations, crashes=crashes, steps_max=self._steps_max)
         failure = None
         if identity in self._broken or identity in self._undecided:
             failure = _failure(identity, operations, verdict, self._steps_max)
+            if identity in self._lost_more:
+                failure["rules"] = ["WC-PRIV-5", *failure["rules"]]
+                failure["why"] += (
+                    " Only if the crash of the store took changes with it that it acknowledged "
+                    f"is there an order; declared is that it keeps: {self._faults.durability}."
+                )
         base_ns = min((call.called_ns for call, _ in calls), default=0)
         order = () if isinstance(verdict, Unknown) else verdict.order
+        losses = verdict.losses if isinstance(verdict, Linearizable | Illegal) else ()
         places = {placed.operation: place for place, placed in enumerate(order)}
         shown = {
             "namespace": identity.namespace,
@@ -658,7 +696,7 @@ class _Storm:
                 {"operation": placed.operation, "observed_at_ms": placed.observed_at_ms}
                 for placed in order
             ],
-            "states": _states(operations, order),
+            "states": _states(operations, order, losses),
             "failure": failure,
         }
         return shown, failure
@@ -757,6 +795,7 @@ class _Storm:
             },
             "requests_per_second": self._per_second(),
             "shown": [entry for entry, _ in shown],
+            "faults": self._faults.document,
         }
 
     def _in_flight(self) -> list[int]:
@@ -793,6 +832,7 @@ class _Storm:
             "WC-CONC-4": self._met_others(),
             "WC-TIME-1": self._counts.decided if held_against and clock_held else 0,
             "WC-ID-2": sum(len(w.hashes) == 1 and w.calls > 1 for w in self._workflows.values()),
+            **(self._faults.hits() if self._faults else {}),
         }
 
     def _met_others(self) -> int:
@@ -825,7 +865,8 @@ class _Storm:
             )
         if counts.repeated:
             gaps.append(f"{counts.repeated:,} calls went over the wire more than once")
-        unwanted = counts.lost - counts.dropped + counts.untold
+        unwanted = counts.lost - counts.dropped + counts.untold - self._faults.excused
+        gaps += self._faults.gaps()
         if unwanted > LOST_SHARE_MAX * max(counts.calls, 1):
             reasons = [(w, n) for w, n in counts.lost_why.most_common(4) if w != DROPPED]
             reasons += [
@@ -1006,11 +1047,13 @@ def _state(record: Record | None) -> dict[str, Any] | None:
     }
 
 
-def _states(operations: Sequence[Operation], order: Sequence[Placed]) -> list[dict[str, Any]]:
+def _states(
+    operations: Sequence[Operation], order: Sequence[Placed], losses: Sequence[Loss]
+) -> list[dict[str, Any]]:
     """The record after each step of an order that changed it."""
     found = []
     record: Record | None = None
-    for place, done in enumerate(retrace(operations, order)):
+    for place, done in enumerate(retrace(operations, order, losses)):
         if done.record != record:
             record = done.record
             found.append({"place": place, "rule": done.rule, "record": _state(record)})
