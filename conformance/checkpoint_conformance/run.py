@@ -94,6 +94,8 @@ class Profile:
     contenders: int
     mcp_vectors: int
     """Vectors that go over MCP as well, and by both doors in turn, where the target has both."""
+    fault_rounds: int
+    """How often each kind of fault is made in the middle of everything."""
     drawing_seconds_max: float
     """On a slow target sequences are drawn for no longer than this, and the run says so."""
 
@@ -118,6 +120,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=2,
             contenders=100,
             mcp_vectors=40,
+            fault_rounds=1,
             drawing_seconds_max=30,
         ),
         Profile(
@@ -129,6 +132,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=5,
             contenders=100,
             mcp_vectors=160,
+            fault_rounds=2,
             drawing_seconds_max=120,
         ),
         Profile(
@@ -140,6 +144,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=30,
             contenders=100,
             mcp_vectors=400,
+            fault_rounds=10,
             drawing_seconds_max=1500,
         ),
     )
