@@ -194,14 +194,15 @@ class Deployment:
         """
         self.set_store("maxmemory", "1")
 
-    def set_store(self, name: str, value: str) -> None:
-        """Change one setting of the store until :meth:`restore_settings`.
+    def set_store(self, name: str, value: str, *, for_good: bool = False) -> None:
+        """Change one setting of the store, until :meth:`restore_settings` or for good.
 
         Raises:
             DeploymentError: it could not be done.
         """
         with self._configured() as client:
-            self._settings.setdefault(name, str(client.config_get(name)[name]))
+            if not for_good:
+                self._settings.setdefault(name, str(client.config_get(name)[name]))
             client.config_set(name, value)
 
     def restore_settings(self) -> None:

@@ -630,7 +630,9 @@ class _Storm:
     ) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
         """The workflows that are shown, with what fails of each; the broken ones first."""
         first_ns = {identity: self._workflows[identity].first_ns for identity in broken}
-        chosen = sorted(broken, key=lambda identity: first_ns[identity])[:FAILURES_SHOWN_MAX]
+        # What a crash took tells more than what follows from it.
+        by_weight = sorted(broken, key=lambda i: (i not in self._lost_more, first_ns[i]))
+        chosen = by_weight[:FAILURES_SHOWN_MAX]
         room = OPERATIONS_SHOWN_MAX - sum(self._workflows[i].calls for i in chosen)
         others = [i for i in self._workflows if i not in set(chosen)]
         others.sort(key=lambda identity: -self._workflows[identity].calls)

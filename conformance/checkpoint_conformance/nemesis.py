@@ -92,6 +92,17 @@ class Nemesis:
         self.injected.append(injected)
         return injected
 
+    def settle(self) -> None:
+        """Heal what is in force, if anything is, and wait for no more than that it is done.
+
+        Raises:
+            DeploymentError, LaunchError: it could not be healed.
+        """
+        if self._kind is not None:
+            kind, self._kind = self._kind, None
+            self._heal(kind)
+            self._deployment.wait_for_servers()
+
     def _begin(self, kind: Kind) -> None:
         deployment = self._deployment
         link = self._link(kind)

@@ -120,7 +120,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=2,
             contenders=100,
             mcp_vectors=40,
-            fault_rounds=1,
+            fault_rounds=0,
             drawing_seconds_max=30,
         ),
         Profile(
@@ -132,7 +132,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=5,
             contenders=100,
             mcp_vectors=160,
-            fault_rounds=2,
+            fault_rounds=1,
             drawing_seconds_max=120,
         ),
         Profile(

@@ -204,6 +204,8 @@ def _staged(run: Run) -> Iterator[_Stage]:
                 deployment = stack.enter_context(access.deploy())
                 stage = _Stage(run, deployment, writer)
                 stack.callback(stage.close)
+                # However it ends: a deployment may be one that lives on.
+                stack.callback(stage.nemesis.settle)
                 yield stage
             (judged,) = judge_folder(folder)["storms"]
     except (DeploymentError, LaunchError) as error:
@@ -343,13 +345,21 @@ def _cut_off(stage: _Stage) -> None:
 
 
 def _crash(stage: _Stage) -> None:
-    """What was acknowledged just before a crash of the store is there after it (WC-PRIV-5)."""
+    """What was acknowledged just before a crash of the store is there after it (WC-PRIV-5).
+
+    And no generation is issued again, of a record that a second worker had just taken over.
+    """
     if not stage.can(Kind.STORE_KILL):
         return
+    cast = Cast()
     kept = stage.kept()
+    others = [(identity, _claim(cast, fresh_key("h"))) for identity, _ in kept]
+    stage.together([(i, Abandon(holder=holder, generation=1)) for i, holder in kept[::2]])
+    stage.together(others[::2])
     stage.nemesis.begin(Kind.STORE_KILL)
     if stage.heal():
         stage.look_at(kept)
+        stage.together([(identity, _claim(cast, fresh_key("h"))) for identity, _ in kept])
 
 
 def _full(stage: _Stage) -> None:
