@@ -41,6 +41,22 @@ class LaunchError(Exception):
     """The reference server did not start; the message says why and what to do."""
 
 
+def installed(command: str) -> None:
+    """Make sure that the reference server can be started.
+
+    Raises:
+        LaunchError: it is not installed; with what ``command`` of ours wants of it.
+    """
+    missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LaunchError(
+            f"Nothing to {command}: no --url was given, and the reference server is not installed "
+            f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
+            "or name a server that runs: "
+            f"workflow-checkpoint {command} --url http://127.0.0.1:8080"
+        )
+
+
 @contextmanager
 def reference_server(
     *, command: str = "check", workers: int = 1, program: Sequence[str] = (_SERVER,)
@@ -55,14 +71,7 @@ def reference_server(
     Raises:
         LaunchError: it is not installed, or did not start.
     """
-    missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
-    if missing:
-        raise LaunchError(
-            f"Nothing to {command}: no --url was given, and the reference server is not installed "
-            f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
-            "or name a server that runs: "
-            f"workflow-checkpoint {command} --url http://127.0.0.1:8080"
-        )
+    installed(command)
     with temporary_folder() as folder:
         ready, log = folder / "ready.json", folder / "server.log"
         arguments = [sys.executable, "-m", *program, "--port", "0", "--dev-key"]
