@@ -51,6 +51,7 @@ from checkpoint_conformance.processes import Program
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import as_sent, fresh_identity, fresh_key
 from checkpoint_conformance.tally import Failure
+from checkpoint_conformance.targets import TargetError
 from checkpoint_model import (
     Abandon,
     ErrorCode,
@@ -190,27 +191,20 @@ def _staged(run: Run) -> Iterator[_Stage]:
     """A stage; at its end the history of what was done on it is judged."""
     access = run.target.fault_access
     assert access is not None
-    try:
-        with ExitStack() as stack:
-            folder = Path(
-                stack.enter_context(TemporaryDirectory(prefix="workflow-checkpoint-faults-"))
-            )
-            header = begin_header(
-                _STORM,
-                {"url": run.target.address.url},
-                {"seed": run.seed, "durability": str(access.durability)},
-            )
-            with HistoryWriter(folder / "faults.jsonl", header) as writer:
-                deployment = stack.enter_context(access.deploy())
-                stage = _Stage(run, deployment, writer)
-                stack.callback(stage.close)
-                # However it ends: a deployment may be one that lives on.
-                stack.callback(stage.nemesis.settle)
-                yield stage
-            (judged,) = judge_folder(folder)["storms"]
-    except (DeploymentError, LaunchError) as error:
-        run.tally.leave_out(f"faults could not be made: {error}")
-        return
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="workflow-checkpoint-faults-")))
+        header = begin_header(
+            _STORM,
+            {"url": run.target.address.url},
+            {"seed": run.seed, "durability": str(access.durability)},
+        )
+        with HistoryWriter(folder / "faults.jsonl", header) as writer, ExitStack() as made:
+            stage = _Stage(run, made.enter_context(access.deploy()), writer)
+            made.callback(stage.close)
+            # However it ends: a deployment may be one that lives on.
+            made.callback(stage.nemesis.settle)
+            yield stage
+        (judged,) = judge_folder(folder)["storms"]
     _take(run, judged)
 
 
@@ -443,8 +437,13 @@ def _first_decision(
 
 
 def _mixed(stage: _Stage) -> None:
-    """Everything at once while one fault after the other comes, in an order of the seed's."""
+    """Everything at once while one fault after the other comes, in an order of the seed's.
+
+    Not where something is broken already: no order explains what is decided wrongly one by one.
+    """
     assert stage.access is not None
+    if stage.run.tally.failures:
+        return
     random = Random(f"{stage.run.seed}:faults")  # noqa: S311 - draws, no secrets
     kinds = list(stage.access.kinds) * stage.run.profile.fault_rounds
     random.shuffle(kinds)
@@ -469,51 +468,44 @@ def _burst(stage: _Stage, crowd: Crowd, random: Random, *, begin: Kind | None = 
 # -- the checks -------------------------------------------------------------------------------
 
 
-def _on_a_stage(*parts: Callable[[_Stage], None]) -> Callable[[Run], None]:
-    def check(run: Run) -> None:
+def _play(run: Run, *parts: Callable[[_Stage], None]) -> None:
+    """Go through parts on one deployment."""
+    try:
         with _staged(run) as stage:
             for part in parts:
                 part(stage)
-
-    return check
+    except (DeploymentError, LaunchError, TargetError) as error:
+        run.tally.leave_out(f"faults could not be made: {error}")
 
 
 def store_away(run: Run) -> None:
     """While the store answers nothing."""
-    _on_a_stage(_away)(run)
+    _play(run, _away)
 
 
 def connections_cut(run: Run) -> None:
     """Answers that are cut off between store and server."""
-    _on_a_stage(_cut_off)(run)
+    _play(run, _cut_off)
 
 
 def store_crash(run: Run) -> None:
     """A store that is killed."""
-    _on_a_stage(_crash)(run)
+    _play(run, _crash)
 
 
 def store_full(run: Run) -> None:
     """A store without memory."""
-    _on_a_stage(_full)(run)
+    _play(run, _full)
 
 
 def store_evicts(run: Run) -> None:
     """A store that is set to evict."""
-    _on_a_stage(_evicting)(run)
+    _play(run, _evicting)
 
 
 def faults(run: Run) -> None:
-    """All of it, on one deployment.
-
-    The mixed part not where something is broken already: no order explains what is decided wrongly
-    one by one.
-    """
-    with _staged(run) as stage:
-        for part in (_away, _cut_off, _crash, _full, _evicting):
-            part(stage)
-        if not run.tally.failures:
-            _mixed(stage)
+    """All of it, on one deployment, and then everything at once."""
+    _play(run, _away, _cut_off, _crash, _full, _evicting, _mixed)
 
 
 CHECKS = (Check(name="faults", title="Faults, one after another", run=faults, needs_faults=True),)
