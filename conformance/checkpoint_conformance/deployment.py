@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 COMMAND_SECONDS_MAX: Final = 60.0
 """How long a command that makes or heals a fault may take."""
 CONFIG_SECONDS_MAX: Final = 5.0
+_CLOCK: Final = "`faults.store` with `clock_file`, which libfaketime reads"
 _STORE_PORT: Final = "${store_port}"
 _CUTS_CLIENT: Final = tuple(kind for kind in Kind if kind.startswith("client-cut-"))
 _CUTS_STORE: Final = tuple(kind for kind in Kind if kind.startswith("store-cut-"))
@@ -240,8 +241,11 @@ class Deployment:
         """
         path = self._store_faults.clock_file
         assert path is not None
+        partial = path.with_name(f"{path.name}.partial")
         try:
-            path.write_text(f"{seconds:+.3f}\n", encoding="ascii")
+            # Renamed into place: it is read whenever somebody asks what time it is.
+            partial.write_text(f"{seconds:+.3f}\n", encoding="ascii")
+            partial.replace(path)
         except OSError as error:
             raise DeploymentError(f"cannot write {path}: {error.strerror}") from None
 
@@ -344,8 +348,8 @@ def _missing(description: Description, kind: Kind) -> str:
             store.may_be_spoiled and description.store is not None,
             "`faults.store` with `may_be_spoiled`",
         ),
-        Kind.CLOCK_FORWARD: (store.clock_file is not None, "`faults.store` with `clock_file`"),
-        Kind.CLOCK_BACK: (store.clock_file is not None, "`faults.store` with `clock_file`"),
+        Kind.CLOCK_FORWARD: (store.clock_file is not None, _CLOCK),
+        Kind.CLOCK_BACK: (store.clock_file is not None, _CLOCK),
     }
     there, what = needed[kind]
     return "" if there else what
@@ -365,7 +369,8 @@ def deployed(description: Description) -> Iterator[Deployment]:
         if description.store_command is not None:
             values["store_port"] = values["store_listen_port"] = free_port()
         early = description.filled_in({**dict.fromkeys(PORTS, 0), **values})
-        base = replace(description, store=early.store)
+        # Of all that is filled in only once, when the servers' ports are not known yet.
+        base = replace(description, store=early.store, faults=early.faults)
         store = store_link = None
         if early.store_command is not None:
             store = stack.enter_context(started_store(early, folder / STORE_LOG_NAME))

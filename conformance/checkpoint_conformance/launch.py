@@ -29,6 +29,7 @@ FAULTED_SERVERS: Final = 2
 """So many servers are over the store of which faults are made."""
 _SERVER: Final = "checkpoint_reference_server"
 _STORE: Final = "checkpoint_reference_server.store_commands"
+_FAKETIME_FOLDERS: Final = ("usr/lib/*/faketime", "usr/lib*/faketime", "usr/local/lib/faketime")
 _KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 _NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
 _INSTALL: Final = (
@@ -105,6 +106,16 @@ def reference_server(
             logs.look()  # before it is gone with its folder
 
 
+def faketime_library() -> Path | None:
+    """The library by which a program's clock is moved, where it is installed (Debian's package
+    libfaketime)."""
+    for folder in _FAKETIME_FOLDERS:
+        found = sorted(Path("/").glob(f"{folder}/libfaketimeMT.so.1"))
+        if found:
+            return found[0]
+    return None
+
+
 def described_for_faults(
     *,
     servers: int = FAULTED_SERVERS,
@@ -122,6 +133,11 @@ def described_for_faults(
     """
     store: Command = (sys.executable, "-m", _STORE, "--port", "${store_listen_port}")
     store += ("--folder", "${folder}/store", "--durability", kept or durability)
+    library = faketime_library()
+    clock_file = None
+    if library is not None:
+        clock_file = Path("${folder}/clock")
+        store += ("--faketime", str(library), "--clock-file", str(clock_file))
     serve: Command = (
         sys.executable,
         *program,
@@ -142,7 +158,10 @@ def described_for_faults(
             environment={_KEY_VARIABLE: secrets.token_hex(32)},
         ),
         durability=durability,
-        faults=Faults(servers=servers, store=StoreFaults(command=store, may_be_spoiled=True)),
+        faults=Faults(
+            servers=servers,
+            store=StoreFaults(command=store, may_be_spoiled=True, clock_file=clock_file),
+        ),
     )
 
 

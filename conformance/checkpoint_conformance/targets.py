@@ -124,7 +124,12 @@ class Description:
 
         faults = self.faults
         if faults is not None and faults.store is not None:
-            store = replace(faults.store, command=filled(faults.store.command))
+            clock = faults.store.clock_file
+            store = replace(
+                faults.store,
+                command=filled(faults.store.command),
+                clock_file=None if clock is None else Path(fill(str(clock))),
+            )
             faults = replace(faults, store=store)
         start = self.start
         if start is not None:
@@ -349,7 +354,11 @@ def _faults_described(data: Mapping[str, Any], path: Path) -> Faults:
         return tuple(given[name]) if name in given else None
 
     def file(given: Mapping[str, Any], name: str) -> Path | None:
-        return (path.parent / given[name]).resolve() if name in given else None
+        if name not in given:
+            return None
+        # One in ${folder} is nowhere yet.
+        told = Path(given[name])
+        return told if "${" in given[name] else (path.parent / told).resolve()
 
     server, store = data.get("server"), data.get("store")
     return Faults(

@@ -65,6 +65,12 @@ def test_everything_can_be_made_of_what_is_started_here() -> None:
     assert set(Kind) - kinds_of(STARTED) == {Kind.CLOCK_FORWARD, Kind.CLOCK_BACK}
     held = STARTED.replace("may_be_spoiled: true", 'clock_file: "${folder}/clock"')
     assert set(Kind) - kinds_of(held) == {Kind.STORE_FULL}
+    kept = parse_description(held, HERE).filled_in(
+        {"port": 1, "store_port": 2, "store_listen_port": 2, "folder": "/f"}
+    )
+    assert kept.faults is not None
+    assert kept.faults.store is not None
+    assert kept.faults.store.clock_file == Path("/f/clock")
     description = parse_description(STARTED, HERE)
     assert description.durability is Durability.SECOND
     assert description.ports == ("port", "store_port", "store_listen_port")

@@ -5,9 +5,11 @@ one outlives servers, and is there to be killed, frozen and started again on wha
 """
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Final
@@ -30,7 +32,30 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """By what is to survive a crash."""
 
 
-def run_store(port: int, folder: Path, durability: str, ready_file: Path | None) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clock:
+    """How the store's clock is moved while it runs."""
+
+    library: Path
+    """libfaketime, for programs with threads."""
+    file: Path
+    """With the offset; made where there is none."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the store is started with."""
+        return {
+            "LD_PRELOAD": str(self.library),
+            "FAKETIME_TIMESTAMP_FILE": str(self.file),
+            "FAKETIME_NO_CACHE": "1",
+            # The monotonic clock of a host does not move with its time of day.
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+def run_store(
+    port: int, folder: Path, durability: str, ready_file: Path | None, clock: Clock | None = None
+) -> int:
     """Run a store until it ends or this process is told to (SIGTERM, SIGINT); its exit status.
 
     Args:
@@ -38,6 +63,7 @@ def run_store(port: int, folder: Path, durability: str, ready_file: Path | None)
         folder: its data; made where there is none.
         durability: a key of :data:`SETTINGS`.
         ready_file: gets URL and process id as one JSON object, once it answers.
+        clock: how its clock is moved; the host's own if None.
 
     Raises:
         StoreError: there is none to run, or it did not answer.
@@ -46,6 +72,8 @@ def run_store(port: int, folder: Path, durability: str, ready_file: Path | None)
         folder.mkdir(parents=True, exist_ok=True)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
+        if clock is not None and not clock.file.exists():
+            clock.file.write_text("+0\n", encoding="ascii")
     except OSError as error:
         raise StoreError(f"cannot write {error.filename}: {error.strerror}") from None
     found = next(embedded_binaries(), None)
@@ -60,7 +88,10 @@ def run_store(port: int, folder: Path, durability: str, ready_file: Path | None)
     url = f"redis://127.0.0.1:{port}/0"
     # In this process's group, so that whoever kills or freezes the group has both.
     with subprocess.Popen(  # noqa: S603 - the binary found above
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **(clock.environment if clock is not None else {})},
     ) as process:
 
         def stop(_: int, __: FrameType | None) -> None:
