@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -70,13 +70,7 @@ class Multiplexer:
     ) -> None:
         self._make_connection = make_connection
         self._wait_replicas = wait_replicas
-        self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
-        self._outgoing: list[tuple[bytes, _UnderWay]] = []
-        self._under_way: deque[_UnderWay] = deque()
-        self._held: list[tuple[asyncio.Future[Any], Any]] = []
-        """Answers that came and are not given out before the one to ``WAIT`` has come too."""
-        self._something_to_send = asyncio.Event()
-        self._carrier: asyncio.Task[None] | None = None
+        self._carrier: _Carrier | None = None
 
     def send(
         self, *command: str | int, step_key: str | None = None, asking: bool = False
@@ -91,30 +85,59 @@ class Multiplexer:
         The future raises ``redis.exceptions.RedisError`` or ``OSError``: refused, lost, or too
         many under way. After all but a refusal it is unknown whether the command was executed.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        carrier = self._carrier
+        if carrier is None or carrier.is_over:
+            carrier = self._carrier = _Carrier(self._make_connection, self._wait_replicas)
+        return carrier.send(command, step_key, asking=asking)
+
+    async def aclose(self) -> None:
+        """Give up the connection, and whatever is under way on it."""
+        if self._carrier is not None:
+            await self._carrier.aclose()
+
+
+class _Carrier:
+    """One connection, from before it is made until it is lost, and what is sent on it."""
+
+    def __init__(
+        self, make_connection: Callable[[], AbstractConnection], wait_replicas: int
+    ) -> None:
+        self._make_connection = make_connection
+        self._wait_replicas = wait_replicas
+        self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
+        self._outgoing: list[tuple[bytes, _UnderWay]] = []
+        self._under_way: deque[_UnderWay] = deque()
+        self._held: list[tuple[asyncio.Future[Any], Any]] = []
+        """Answers that came and are not given out before the one to ``WAIT`` has come too."""
+        self._something_to_send = asyncio.Event()
+        self.is_over = False
+        """Whether it takes no more: what comes now goes to the next."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._carry())
+
+    def send(
+        self, command: Sequence[str | int], step_key: str | None, *, asking: bool
+    ) -> "asyncio.Future[Any]":
+        """See :meth:`Multiplexer.send`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
         if len(self._outgoing) + len(self._under_way) >= COMMANDS_MAX:
             future.set_exception(redis.ConnectionError("too many commands wait for the store"))
             return future
-        now = loop.time()
+        now = self._loop.time()
         if asking:
             self._outgoing.append((_packed("ASKING"), _UnderWay(None, now)))
         self._outgoing.append((_packed(*command), _UnderWay(future, now, step_key)))
-        if self._carrier is None:
-            self._carrier = loop.create_task(self._carry())
         self._something_to_send.set()
         return future
 
     async def aclose(self) -> None:
         """Give up the connection, and whatever is under way on it."""
-        if self._carrier is not None:
-            self._carrier.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._carrier
-        self._fail_all(None)  # where it was cancelled before it began
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._end(None)  # where it was cancelled before it began
 
     async def _carry(self) -> None:
-        """Make a connection and use it until it is lost."""
         reason: BaseException | None = None
         try:
             connection = self._make_connection()
@@ -128,8 +151,7 @@ class Multiplexer:
         except (redis.RedisError, OSError) as error:  # a TimeoutError is an OSError
             reason = error
         finally:
-            # Whatever ended it: nobody may be left waiting for a carrier that is no more.
-            self._give_up(reason)
+            self._end(reason)  # whatever ended it, nobody may be left waiting
 
     async def _use(self, connection: AbstractConnection) -> None:
         """Send and receive until one of them ends."""
@@ -139,26 +161,21 @@ class Multiplexer:
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            # At once, so that what comes while this one is tidied up goes to the next.
-            self._give_up(done.pop().exception())
+            self._end(done.pop().exception())
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _give_up(self, reason: BaseException | None) -> None:
-        if self._carrier is asyncio.current_task():  # else another carries by now
-            self._fail_all(reason)
-
-    def _fail_all(self, reason: BaseException | None) -> None:
+    def _end(self, reason: BaseException | None) -> None:
+        """Take no more, and tell whoever waits."""
+        self.is_over = True
         waiting = [*self._under_way, *(under_way for _, under_way in self._outgoing)]
         futures = [future for future, _ in self._held]
         futures += [under_way.future for under_way in waiting if under_way.future is not None]
         self._held.clear()
         self._under_way.clear()
         self._outgoing.clear()
-        self._something_to_send.clear()
-        self._carrier = None
         for future in futures:
             error = redis.ConnectionError("the connection to the store was lost")
             error.__cause__ = reason
@@ -191,6 +208,8 @@ class Multiplexer:
                 )
             except ResponseError as error:
                 answer = error
+            if isinstance(answer, ReadOnlyError):
+                self.is_over = True  # no primary any more; a name may by now lead to the new one
             under_way = self._under_way.popleft()
             if under_way.is_mark:
                 is_marked = not isinstance(answer, ResponseError)
@@ -203,8 +222,8 @@ class Multiplexer:
                     self._held.append((under_way.future, answer))
                 else:
                     _settle(under_way.future, answer)
-            if isinstance(answer, ReadOnlyError):
-                return  # no primary any more; a name may by now lead to the new one
+            if self.is_over:
+                return
 
     def _release(self, replicas: Any) -> None:
         """Give out what the answer to ``WAIT`` allows."""
@@ -219,11 +238,10 @@ class Multiplexer:
 
     async def _watch(self, _: AbstractConnection) -> None:
         """Return when nothing was answered for too long."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             if self._under_way:
-                silent_seconds = loop.time() - self._under_way[0].since_seconds
+                silent_seconds = self._loop.time() - self._under_way[0].since_seconds
                 if silent_seconds > STORE_ANSWER_SECONDS_MAX:
                     return
 
