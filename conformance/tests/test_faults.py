@@ -1,13 +1,15 @@
 """Faults of a target: what may be said of them, what is made, and what a right server does."""
 
+import signal
+import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from looking_away import Quiet
+from real_server import SECONDS_MAX, wait_until
 
 from checkpoint_conformance.checks import faults
 from checkpoint_conformance.client import Address, Client, HttpAnswer
@@ -19,6 +21,7 @@ from checkpoint_conformance.deployment import (
 )
 from checkpoint_conformance.faults import Durability, FaultNameError, Kind, kinds_named
 from checkpoint_conformance.launch import described_for_faults
+from checkpoint_conformance.nemesis import Nemesis
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.targets import Description, TargetError, parse_description
 from checkpoint_conformance.verdict import Status, judge
@@ -277,6 +280,47 @@ def test_one_of_several_servers_is_killed_and_comes_back(small: Description) -> 
         deployment.start_servers()
         deployment.wait_for_servers()
         assert {heard(url) for _ in range(4)} == both
-    deadline = time.monotonic() + 10
-    while heard(url):
-        assert time.monotonic() < deadline, "it was not stopped"
+    wait_until(lambda: not heard(url), "it was stopped")
+
+
+def state_of(process: "subprocess.Popen[bytes]") -> str:
+    """The letter by which the system tells it."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="not run: reads /proc")
+def test_a_store_that_runs_already_is_reached_by_its_process(tmp_path: Path) -> None:
+    """Frozen, thawed, killed, and started by the command that was given."""
+    pid_file, started = tmp_path / "store.pid", tmp_path / "started"
+    text = RUNNING.replace("run/valkey.pid", "store.pid").replace(
+        "[systemctl, start, valkey]", f"[touch, {started}]"
+    )
+    description = parse_description(text, tmp_path / "target.yaml")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        pid_file.write_text(f"{process.pid}\n")
+        with deployed(description) as deployment:
+            deployment.freeze_store()
+            wait_until(lambda: state_of(process) == "T", "it is stopped")
+            deployment.thaw_store()
+            wait_until(lambda: state_of(process) != "T", "it goes on")
+            deployment.kill_store()
+            assert process.wait(SECONDS_MAX) == -signal.SIGKILL
+            deployment.start_store()
+            assert started.exists()
+            with pytest.raises(DeploymentError, match=r"store\.pid names: \[Errno 3\] No such"):
+                deployment.kill_store()
+
+
+@pytest.mark.parametrize("where", [Kind.CLOCK_FORWARD, Kind.CLOCK_BACK])
+def test_a_clock_is_moved_and_put_back(tmp_path: Path, where: Kind) -> None:
+    """As libfaketime reads it; and the steps are told, for the judge."""
+    text = RUNNING.replace("pid_file: run/valkey.pid", "clock_file: clock")
+    with deployed(parse_description(text, tmp_path / "target.yaml")) as deployment:
+        nemesis = Nemesis(deployment, seed=1)
+        nemesis.begin(where)
+        (step,) = nemesis.clock_steps
+        assert step.called_ns <= step.returned_ns
+        offset = float((tmp_path / "clock").read_text())
+        assert 2 <= (offset if where is Kind.CLOCK_FORWARD else -offset) <= 20
+        nemesis.settle()
+        assert float((tmp_path / "clock").read_text()) == 0
