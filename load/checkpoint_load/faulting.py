@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.deployment import Deployment, DeploymentError
-from checkpoint_conformance.faults import AWAY, Kind
+from checkpoint_conformance.faults import Kind
 from checkpoint_conformance.history import Header, HistoryWriter
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.nemesis import Nemesis
@@ -24,8 +24,11 @@ ANSWERS: Final = (50, 400)
 """So many more answers there are before the next fault: from, to."""
 HOLD_SECONDS: Final = (0.3, 1.5)
 """How long a fault is in force: from, to."""
-HOLD_AWAY_SECONDS: Final = (0.3, 6.0)
-"""The same while the store is away: long enough, at times, that a server gives it up."""
+HOLD_FROZEN_SECONDS: Final = (0.3, 6.0)
+"""The same while the store is frozen: long enough, at times, that a server gives it up."""
+HOLD_KILLED_SECONDS: Final = (0.0, 0.3)
+"""The same while something is dead. To start it takes its time, and what the storm goes on with
+must still live when it is back: else nothing would tell what a crash took."""
 ANSWERS_SECONDS_MAX: Final = 60.0
 """A storm that has no further answers for so long is not waited for."""
 
@@ -133,6 +136,11 @@ class Faulting:
 
     def _hold(self, kind: Kind) -> None:
         """Leave a fault in force for some time."""
-        seconds = self._random.uniform(*(HOLD_AWAY_SECONDS if kind in AWAY else HOLD_SECONDS))
+        within = {
+            Kind.STORE_FREEZE: HOLD_FROZEN_SECONDS,
+            Kind.STORE_KILL: HOLD_KILLED_SECONDS,
+            Kind.SERVER_KILL: HOLD_KILLED_SECONDS,
+        }
+        seconds = self._random.uniform(*within.get(kind, HOLD_SECONDS))
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, seconds)

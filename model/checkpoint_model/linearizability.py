@@ -67,6 +67,8 @@ STEPS_MAX: Final = 2_000_000
 """How many steps of the model are tried before the verdict is :class:`Unknown`."""
 _WORDING_STEPS_MAX: Final = 20_000
 """How many are tried, of a history that is known to be wrong, to tell a clock's fault."""
+_LOSSLESS_STEPS_MAX: Final = 20_000
+"""How many are tried without a loss, where a crash may have taken something."""
 _SHAPES_MAX: Final = 1 << 14
 """So many forms of answers are remembered; a storm has some hundreds."""
 _MS_PER_SECOND: Final = 1000
@@ -576,7 +578,9 @@ def _find(
         if order is not None:
             return Linearizable(order=tuple(order)), None
     lost = [i for i, one in enumerate(seen) if one.observed_at_ms is None]
-    search = _Search(seen, in_time, lost, steps_max=steps_max)
+    # Where something may have been lost, an order without a loss is only tried first.
+    first_max = min(steps_max, _LOSSLESS_STEPS_MAX) if crashes else steps_max
+    search = _Search(seen, in_time, lost, steps_max=first_max)
     explained = search.run()
     if crashes and not explained:
         search = _Search(seen, in_time, lost, crashes=crashes, steps_max=steps_max)
@@ -886,6 +890,8 @@ class _Search:
         self.steps = 0
         self.spent = False
         self.trail: list[Placed] = []
+        self._after: list[Record | None] = []
+        """The record after each step of the trail."""
         self.record: Record | None = None
         self.deepest: _Deepest | None = None
         placed = [*in_time, *range(self._operations, len(seen))]
@@ -1015,11 +1021,15 @@ class _Search:
         record = self.record
         for i, done in changers:
             yield i, done.observed_at_ms, done.record
-        for i in self._open:
-            if i >= self._operations:
-                for kept, survived in self._survivors(self.crashes[i - self._operations]):
-                    self.steps += 1
-                    yield i, kept, survived
+        crashes = [i for i in self._open if i >= self._operations]
+        for i in crashes:
+            for kept, survived in self._survivors(self.crashes[i - self._operations]):
+                self.steps += 1
+                yield i, kept, survived
+        if crashes and len(crashes) == len(self._open):
+            # Nothing that was answered can come before the crash any more. A lost operation that
+            # did, and survived, may as well follow it.
+            return
         least_ms = self._least_time()
         bounds = self._return_bounds()
         until_ms = least_ms
@@ -1041,22 +1051,29 @@ class _Search:
     def _crash_is_to_come(self) -> bool:
         return any(not self._placed[i] for i in range(self._operations, len(self._seen)))
 
+    def _crash_may_precede(self, one: Seen) -> bool:
+        """Whether a crash that is to come may have its place before an operation."""
+        return any(
+            not self._placed[i]
+            and (self._seen[i].clock != one.clock or self._seen[i].called_ns <= one.returned_ns)
+            for i in range(self._operations, len(self._seen))
+        )
+
     def _past(self) -> "_Past":
         """What was so far, of a trail with crashes in it or to come."""
         records: list[tuple[Record | None, int]] = [(None, 0)]
         record: Record | None = None
         steps = 0
         changed_at_ms = -_FOREVER_NS
-        for i, said in self.trail:
+        for (i, said), after in zip(self.trail, self._after, strict=True):
             if i >= self._operations:
                 while records[-1][1] > said:
                     records.pop()
                 record = records[-1][0]
                 continue
             steps += 1
-            done = step(record, self._seen[i].request, said)
-            if done.record is not record:
-                record, changed_at_ms = done.record, said
+            if after is not record:
+                record, changed_at_ms = after, said
                 records.append((record, steps))
         return _Past(records=records, steps=steps, changed_at_ms=changed_at_ms)
 
@@ -1086,12 +1103,14 @@ class _Search:
         It neither goes back nor goes away before that answer's time, so that answer would never
         be explained.
         """
-        if record is None or self._timeless or self._crash_is_to_come:
+        if record is None or self._timeless:
             return False
         at_ms = self._least_time()
         if not record.exists(at_ms):
             return False
         one = self._seen[self.in_time[self._next_in_time]]
+        if self._crash_may_precede(one):
+            return False
         if one.generation is None:
             return True
         if not isinstance(one.generation, int) or not isinstance(one.stage, str):
@@ -1115,6 +1134,7 @@ class _Search:
 
     def _mark(self, i: int, at_ms: int) -> None:
         self.trail.append(Placed(i, at_ms))
+        self._after.append(self.record)
         self._placed[i] = 1
         self._sum ^= self._numbers[i]
         if self._seen[i].observed_at_ms is not None:
@@ -1124,7 +1144,7 @@ class _Search:
         self._mark(i, at_ms)
         if i in self._open:
             self._open.remove(i)
-        self.record = record
+        self.record = self._after[-1] = record
 
     def _choice(self, key: Hashable, changers: list[tuple[int, Step]]) -> _Choice:
         return _Choice(
@@ -1141,6 +1161,7 @@ class _Search:
     def _return_to(self, choice: _Choice) -> None:
         while len(self.trail) > choice.length:
             i, _ = self.trail.pop()
+            self._after.pop()
             self._placed[i] = 0
             self._sum ^= self._numbers[i]
             if self._seen[i].observed_at_ms is not None:
