@@ -82,6 +82,8 @@ CONTENDERS_MIN: Final = 10
 """Fewer requests in flight at once than this are no contention."""
 UNDECIDED: Final = "unknown"
 """The kind of a failure that is none of the target's: the budget of steps was spent."""
+LOSS_STEPS_MAX: Final = 200_000
+"""How many are tried, of a workflow that is wrong, to tell that a crash took too much."""
 FAILURES_SHOWN_MAX: Final = 5
 WORKFLOWS_SHOWN_MAX: Final = 24
 OPERATIONS_SHOWN_MAX: Final = 12_000
@@ -559,7 +561,8 @@ class _Storm:
         crashes = self._crashes(workflow, any_loss=True)
         if not crashes:
             return
-        found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
+        steps_max = min(self._steps_max, LOSS_STEPS_MAX)
+        found = find_order(workflow.seen, crashes=crashes, steps_max=steps_max)
         if isinstance(found, Linearizable):
             self._lost_more.add(workflow.identity)
             self._faults.lost_beyond += acknowledged_lost(found, workflow.seen)

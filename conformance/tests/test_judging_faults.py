@@ -1,5 +1,6 @@
 """What is judged of a storm under faults, on histories that are made up for it."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -217,6 +218,18 @@ def test_more_than_the_last_second_may_not_be_lost(tmp_path: Path) -> None:
     storm = judged(tmp_path)
     assert storm["failures"][0]["rules"][0] == "WC-PRIV-5"
     assert storm["faults"]["acknowledged_lost"] == 1
+
+
+def test_what_a_crash_took_among_lost_answers_is_decided_in_time(tmp_path: Path) -> None:
+    """Of a storm over a store that promises nothing: 285 of 350 answers lost, two crashes.
+
+    This history once had every sequence of lost requests before the crashes tried.
+    """
+    stored = Path(__file__).with_name("histories") / "crashes_among_lost_answers.jsonl.gz"
+    (tmp_path / "mixed.jsonl").write_bytes(gzip.decompress(stored.read_bytes()))
+    (storm,) = judge_folder(tmp_path, steps_max=60_000)["storms"]
+    assert storm["workflows"] == {"linearizable": 1}
+    assert storm["faults"]["acknowledged_lost_as_declared"] > 0
 
 
 @pytest.mark.parametrize("durability", ["none", "second"])

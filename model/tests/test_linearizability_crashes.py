@@ -51,6 +51,21 @@ class Store:
         self._add(request, came)
         return self
 
+    def lose(self, request: Claim | Abandon, *, earliest_ms: int) -> "Store":
+        """One call that came to nothing."""
+        called_ns, _ = self._interval()
+        self.operations.append(
+            Operation(
+                client=f"c{called_ns}",
+                request=request,
+                called_ns=called_ns,
+                returned_ns=None,
+                answer=None,
+                earliest_ms=T + earliest_ms,
+            )
+        )
+        return self
+
     def crash(self, *, kept: int, lost_from_ms: int | None = None) -> "Store":
         """Go back to what was after so many calls."""
         self.records.append(self.records[kept])
@@ -157,6 +172,23 @@ def test_two_crashes_may_each_take_something() -> None:
     assert isinstance(verdict, Linearizable)
     assert verdict.losses == (Loss(kept=0, before=1), Loss(kept=0, before=2))
     assert isinstance(check(store.operations, crashes=store.crashes[:1]), Illegal)
+
+
+def test_many_lost_requests_around_two_crashes_are_decided_in_time() -> None:
+    """As a storm makes them while its store is dead: what survives of them may follow the crash."""
+    store = Store().call(A, 0)
+    for round_number in range(2):
+        store.call(LOOK, 400 * round_number + 100)
+        for number in range(30):
+            lost = replace(A, holder=f"h_{round_number}_{number}")
+            store.lose(lost, earliest_ms=400 * round_number + 100)
+            store.lose(Abandon(holder=lost.holder, generation=1), earliest_ms=400 * round_number)
+        store.crash(kept=0)
+        winner = replace(A, holder=f"h_w{round_number}")
+        store.call(winner, 400 * round_number + 300).call(LOOK, 400 * round_number + 310)
+    verdict = check(store.operations, crashes=store.crashes, steps_max=5_000)
+    assert isinstance(verdict, Linearizable)
+    assert len(verdict.losses) == 2
 
 
 # -- trying everything ------------------------------------------------------------------
