@@ -328,7 +328,7 @@ def _missing(description: Description, kind: Kind) -> str:
     )
     if kind in _CUTS_CLIENT:
         return "" if description.url.startswith("http:") else "a link of ours has no TLS"
-    if kind in _CUTS_STORE or kind is Kind.STORE_SLOW:
+    if kind in _CUTS_STORE or kind in (Kind.STORE_SLOW, Kind.STORE_PARTITION):
         if description.store is None:
             return "`store` says where the store is"
         return "" if link_told else f"a `start` that looks for its store at {_STORE_PORT}"

@@ -43,6 +43,8 @@ class Kind(StrEnum):
     """The store is killed with SIGKILL, and started again with what it kept."""
     STORE_FREEZE = "store-freeze"
     """The store is stopped with SIGSTOP, and goes on with SIGCONT."""
+    STORE_PARTITION = "store-partition"
+    """Nothing passes between servers and store; what was under way arrives when it is healed."""
     STORE_SLOW = "store-slow"
     """The store's answers come late."""
     STORE_FULL = "store-full"
@@ -71,7 +73,7 @@ class Kind(StrEnum):
 
 CRASHES: Final = frozenset({Kind.STORE_KILL})
 """After which the store has only what it kept."""
-AWAY: Final = frozenset({Kind.STORE_KILL, Kind.STORE_FREEZE})
+AWAY: Final = frozenset({Kind.STORE_KILL, Kind.STORE_FREEZE, Kind.STORE_PARTITION})
 """While which the store answers nothing at all."""
 
 
@@ -136,7 +138,7 @@ class FaultAccess:
 
 _NEEDED: Final[Mapping[str, tuple[Kind, ...]]] = MappingProxyType(
     {
-        "WC-ERR-5": (Kind.STORE_FREEZE, Kind.STORE_KILL, Kind.STORE_CUT_BEFORE_ANSWER),
+        "WC-ERR-5": (Kind.STORE_FREEZE, Kind.STORE_KILL, Kind.STORE_PARTITION),
         "WC-PRIV-4": (Kind.STORE_FULL,),
         "WC-PRIV-5": (Kind.STORE_KILL,),
     }

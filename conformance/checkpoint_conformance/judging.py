@@ -374,7 +374,7 @@ class _Storm:
             if not ended:
                 self._cut_off.append(file.path.name)
         for workflow in self._workflows.values():
-            workflow.seen = [self._with_earliest(one) for one in workflow.seen]
+            workflow.seen = [self._with_earliest(one, workflow.last_ns) for one in workflow.seen]
 
     def _clock_steps(self) -> dict[str, list[tuple[int, int]]]:
         """When the target's clock was moved, by the clock of ours that says so.
@@ -503,13 +503,14 @@ class _Storm:
             )
         )
 
-    def _with_earliest(self, seen: Seen) -> Seen:
+    def _with_earliest(self, seen: Seen, until_ns: int) -> Seen:
         if seen.observed_at_ms is not None:
             return seen
         offsets = self._clocks[seen.clock].offsets
         if offsets is None:
             return seen
-        return seen._replace(earliest_ms=offsets.earliest_ms(seen.called_ns))
+        from_ns = self._faults.reached_store_ns(seen.called_ns, seen.clock)
+        return seen._replace(earliest_ms=offsets.earliest_ms(from_ns, until_ns))
 
     # -- judging -------------------------------------------------------------------------
 
@@ -676,7 +677,8 @@ class _Storm:
         self, identity: Identity, calls: list[tuple[Call, str]]
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         calls.sort(key=lambda pair: (pair[1], pair[0].called_ns))
-        operations = [self._operation(call, clock) for call, clock in calls]
+        until_ns = self._workflows[identity].last_ns
+        operations = [self._operation(call, clock, until_ns) for call, clock in calls]
         crashes = self._crashes(self._workflows[identity])
         verdict = check(operations, crashes=crashes, steps_max=self._steps_max)
         failure = None
@@ -713,8 +715,9 @@ class _Storm:
         }
         return shown, failure
 
-    def _operation(self, call: Call, clock: str) -> Operation:
+    def _operation(self, call: Call, clock: str, until_ns: int) -> Operation:
         offsets = self._clocks[clock].offsets
+        from_ns = self._faults.reached_store_ns(call.called_ns, clock)
         answered = call.answer if isinstance(call.answer, Answered) else None
         return Operation(
             client=call.client,
@@ -723,7 +726,7 @@ class _Storm:
             returned_ns=call.returned_ns,
             answer=answered,
             clock=clock,
-            earliest_ms=None if offsets is None else offsets.earliest_ms(call.called_ns),
+            earliest_ms=None if offsets is None else offsets.earliest_ms(from_ns, until_ns),
         )
 
     # -- telling -------------------------------------------------------------------------

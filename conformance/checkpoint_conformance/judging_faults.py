@@ -125,6 +125,14 @@ class FaultJudge:
         ):
             self.excused += 1
 
+    def reached_store_ns(self, called_ns: int, clock: str) -> int:
+        """From when on a call can have been decided: not while the store decides nothing."""
+        for fault, of in self._windows:
+            away = of == clock and fault.kind in AWAY
+            if away and fault.returned_ns < called_ns < fault.healed_ns:
+                return fault.healed_ns
+        return called_ns
+
     # -- the orders ---------------------------------------------------------------------------
 
     def crashes(
@@ -151,7 +159,7 @@ class FaultJudge:
                 continue
             offset = offsets.get(clock)
             if not any_loss and self.durability is Durability.SECOND and offset is not None:
-                earliest_ms = offset.earliest_ms(fault.called_ns)
+                earliest_ms = offset.earliest_ms(fault.called_ns, fault.returned_ns)
                 lost_from_ms = None if earliest_ms is None else earliest_ms - SECOND_MS
             found.append(
                 Crash(

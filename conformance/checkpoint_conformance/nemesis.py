@@ -118,6 +118,8 @@ class Nemesis:
                 deployment.kill_store()
             case Kind.STORE_FREEZE:
                 deployment.freeze_store()
+            case Kind.STORE_PARTITION:
+                self._store_link.freeze()
             case Kind.STORE_SLOW:
                 self._store_link.delay(self._random.uniform(*SLOW_SECONDS))
             case Kind.STORE_FULL:
@@ -142,7 +144,7 @@ class Nemesis:
                 deployment.start_store()
             case Kind.STORE_FREEZE:
                 deployment.thaw_store()
-            case Kind.STORE_SLOW:
+            case Kind.STORE_SLOW | Kind.STORE_PARTITION:
                 self._store_link.heal()
             case Kind.STORE_FULL:
                 deployment.restore_settings()

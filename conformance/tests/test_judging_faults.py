@@ -311,6 +311,21 @@ def test_what_has_no_answer_is_laid_to_a_fault_at_hand(
     assert bool(storm["incomplete_because"]) is not excused
 
 
+@pytest.mark.parametrize("kind", ["store-freeze", "store-kill", "store-partition", "store-slow"])
+def test_nothing_is_applied_while_the_store_is_away(tmp_path: Path, kind: str) -> None:
+    """A claim that was lost meanwhile cannot have lapsed before the store was there again."""
+    with told(tmp_path, durability="change") as story:
+        story.ask("y", LONG, 1)
+        story.fault(kind, 100, 3000)
+        brief = replace(OTHER, claim_ttl_seconds=1)
+        story.lose("x", brief, 500, LostReason.CLOSED)
+        # As if it had been applied at 500 ms: its claim is over at 1500 ms.
+        story.records["x"] = step(None, brief, EPOCH_MS + 500).record
+        story.ask("x", replace(brief, holder=LONG.holder), 3100)
+        story.ask("y", Status(holder=None), 3200)
+    assert judged(tmp_path)["verdict"] == ("pass" if kind == "store-slow" else "fail")
+
+
 def test_what_was_to_be_made_and_was_not_is_a_gap(tmp_path: Path) -> None:
     """A kind that never came, a cut that met nobody, a target that did not recover."""
     with told(tmp_path, durability="change", nemesis=["store-slow", "store-full"]) as story:

@@ -25,7 +25,7 @@ ANSWERS: Final = (50, 400)
 HOLD_SECONDS: Final = (0.3, 1.5)
 """How long a fault is in force: from, to."""
 HOLD_FROZEN_SECONDS: Final = (0.3, 6.0)
-"""The same while the store is frozen: long enough, at times, that a server gives it up."""
+"""The same while the store is silent: long enough, at times, that a server gives it up."""
 HOLD_KILLED_SECONDS: Final = (0.0, 0.3)
 """The same while something is dead. To start it takes its time, and what the storm goes on with
 must still live when it is back: else nothing would tell what a crash took."""
@@ -138,6 +138,7 @@ class Faulting:
         """Leave a fault in force for some time."""
         within = {
             Kind.STORE_FREEZE: HOLD_FROZEN_SECONDS,
+            Kind.STORE_PARTITION: HOLD_FROZEN_SECONDS,
             Kind.STORE_KILL: HOLD_KILLED_SECONDS,
             Kind.SERVER_KILL: HOLD_KILLED_SECONDS,
         }

@@ -1463,22 +1463,40 @@ class Offsets:
                     worst = OffsetFault(early=other.most_by, late=one.least_by, off_by_ms=off_by_ms)
         return worst
 
-    def earliest_ms(self, called_ns: int) -> int | None:
+    def earliest_ms(self, called_ns: int, until_ns: int | None = None) -> int | None:
         """The least time by the store's clock at which a call may have taken place.
 
-        None where nothing tells: no call was answered, or the clock was moved later on.
+        None where nothing tells: no call was answered then, or the clock was just being moved.
+
+        Args:
+            called_ns: when it was made.
+            until_ns: when it is too late for it to matter; a clock that is set back later bears on
+                no time before. Never if None.
         """
         era = self._era(called_ns, called_ns)
-        if era is None or era < len(self._steps) or era not in self._eras:
+        if era is None:
             return None
-        second = called_ns // _SPAN_NS
+        earliest = [self._store_ms(era, called_ns)]
+        for later, (begun_ns, _) in enumerate(self._steps[era:], start=era + 1):
+            if until_ns is not None and begun_ns > until_ns:
+                break
+            # Set back, it may show a time before that of the call; from the step's beginning on.
+            earliest.append(self._store_ms(later, begun_ns))
+        known = [at_ms for at_ms in earliest if at_ms is not None]
+        return min(known) if len(known) == len(earliest) else None
+
+    def _store_ms(self, era: int, at_ns: int) -> int | None:
+        """The least time that the store's clock may have shown at a time of ours, in an era."""
+        if era not in self._eras:
+            return None
+        second = at_ns // _SPAN_NS
         ahead_ms = self._ahead_ms.get((era, second))
         if ahead_ms is None:
             ahead_ms = self._ahead_ms[era, second] = max(
                 span.least_ms - _tolerance_ms(abs(second - other))
                 for other, span in self._eras[era].items()
             )
-        return floor(called_ns / _NS_PER_MS + ahead_ms)
+        return floor(at_ns / _NS_PER_MS + ahead_ms)
 
     def _era(self, called_ns: int, returned_ns: int) -> int | None:
         era = 0

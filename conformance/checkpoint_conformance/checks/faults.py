@@ -241,10 +241,10 @@ def _is_decided(came: Answer) -> bool:
 
 
 def _away(stage: _Stage) -> None:
-    """While the store is frozen or dead, everything is answered, and so (WC-ERR-5, WC-HTTP-3)."""
-    for kind in sorted(AWAY):
-        if not stage.can(kind):
-            continue
+    """While the store is silent or dead, everything is answered, and so (WC-ERR-5, WC-HTTP-3)."""
+    silent = [kind for kind in (Kind.STORE_FREEZE, Kind.STORE_PARTITION) if stage.can(kind)]
+    dead = [Kind.STORE_KILL] if stage.can(Kind.STORE_KILL) else []
+    for kind in (*silent[:1], *dead):
         kept = stage.kept()
         stage.nemesis.begin(kind)
         health = stage.deployment.target.client()
