@@ -4,6 +4,7 @@ Stated anew from the contract; the harness compares it with the model's own stat
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from checkpoint_lua import Reply, StoredRecord
@@ -28,8 +29,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def timestamp(time_ms: int) -> str:
     """WC-TIME-5, from milliseconds since the epoch."""
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=8192)  # the deadlines of an hour, and now
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[: -len("+00:00")]
 
 
 def result(
@@ -98,7 +104,11 @@ def decided_problem(code: ErrorCode, reply: Reply) -> dict[str, Any]:
 
 
 def problem(
-    code: ErrorCode, *, http_status: int | None = None, detail: str | None = None
+    code: ErrorCode,
+    *,
+    http_status: int | None = None,
+    detail: str | None = None,
+    retry_after_seconds: int | None = None,
 ) -> dict[str, Any]:
     """The problem object of section 8. A ``detail`` must quote nothing of the request."""
     row = ERRORS[code]
@@ -114,5 +124,5 @@ def problem(
         "recovery": words.recovery,
     }
     if row.retry:
-        members["retry_after_seconds"] = RETRY_AFTER_SECONDS[code]
+        members["retry_after_seconds"] = retry_after_seconds or RETRY_AFTER_SECONDS[code]
     return members

@@ -1,10 +1,13 @@
 """The bindings (HTTP here, MCP put in) and the published descriptions as an ASGI application."""
 
+import asyncio
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -15,7 +18,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_lua import KEY_PREFIX
+from checkpoint_model.vocabulary import HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_reference_server import telemetry
+from checkpoint_reference_server.accounts import Accounts
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.connection import (
     StoreUnavailableError,
@@ -24,12 +30,21 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.direct import DIRECT, Endpoint
 from checkpoint_reference_server.documents import descriptions
-from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.gate import NO_STORE, Gate
+from checkpoint_reference_server.http_endpoint import HttpEndpoint, internal_fault
+from checkpoint_reference_server.key_change import KeyMark
+from checkpoint_reference_server.logs import configure, log_notice
+from checkpoint_reference_server.measures import Measures, Sink
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
-_NO_STORE = {"Cache-Control": "no-store"}
+HEALTH_KEY: Final = f"{KEY_PREFIX}health"
+HEALTH_KEY_MS: Final = 1000
+"""How long what was written to see whether the store takes writes lies there."""
+HEALTH_WRITE_SECONDS_MAX: Final = 1.0
+"""How long that write may take; whoever asks for the health waits for it too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +58,17 @@ class Settings:
     hmac_key: bytes
     controls_port: int | None = None
     """The loopback port whose connections reach the test controls, where they are on."""
-    mcp_callers: Callers | None = None
-    """Who may call over MCP; None where that binding is not offered."""
+    callers: Callers = field(default_factory=Callers)
+    """The hosts and origins that are admitted."""
+    offers_mcp: bool = False
+    tokens_file: Path | None = None
+    """The accounts and their tokens; None where everybody may call."""
+    rate_limit: str | None = None
+    """How many requests each account may send, such as ``100/minute``; None for any number."""
+    marks_key: bool = True
+    """Whether the store is told which key claims are decided under; not a made-up one."""
+    metrics: bool = False
+    """Whether Prometheus is told what is measured, in files that another thread serves."""
     log_level: str = "info"
     deployment: Deployment = field(default_factory=Deployment)
     """What the published descriptions say of this deployment."""
@@ -58,19 +82,37 @@ def create_app(settings: Settings) -> ASGIApp:
     """The application of one process. Connects to the store when the first request needs it.
 
     Raises:
-        ValueError: the HMAC key is too short (WC-ID-5).
+        ValueError: the HMAC key is too short (WC-ID-5), or the rate limit is no rate.
+        TokensError: the tokens file cannot be used.
+        TelemetryError: the environment asks for telemetry that there is not.
     """
     configure(settings.log_level)
     log = structlog.get_logger()
+    logs_requests = settings.log_level == "debug"
     store = connect(
         settings.store_url,
         is_cluster=settings.store_is_cluster,
         wait_replicas=settings.wait_replicas,
     )
     controls = None if settings.controls_port is None else Controls()
-    tool = Tool(store.steps, Digests(settings.hmac_key), controls)
+    digests = Digests(settings.hmac_key)
+    mark = KeyMark(store.client, digests.fingerprint) if settings.marks_key else None
+    limiter = None
+    if settings.rate_limit is not None:
+        from checkpoint_reference_server.limiter import Limiter, read_rate
 
-    def log_answer(binding: str, answer: Answer, started: float) -> None:
+        limiter = Limiter(store.steps, digests, read_rate(settings.rate_limit))
+    tool = Tool(store.steps, digests, controls, mark=mark, limiter=limiter)
+    accounts = None if settings.tokens_file is None else Accounts(settings.tokens_file)
+    gate = Gate(settings.callers, accounts)
+    measures = Measures(_sinks(settings))
+
+    def finish(
+        binding: str, answer: Answer | None, started: float, headers: Mapping[str, str]
+    ) -> None:
+        measures.ended(binding, answer, started, headers)
+        if answer is None or not logs_requests:
+            return
         log.debug(
             "request",
             binding=binding,
@@ -80,53 +122,59 @@ def create_app(settings: Settings) -> ASGIApp:
             milliseconds=round((time.perf_counter() - started) * 1000, 2),
         )
 
-    async def checkpoint(request: Request) -> Response:
-        started = time.perf_counter()
-        body = await _read(request, BODY_BYTES_MAX)
-        headers = request.headers
-        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
-        codings = ", ".join(headers.getlist("content-encoding")) or None
-        answer = await tool.answer(body, headers.get("content-type"), codings)
-        log_answer("http", answer, started)
-        return _response(answer)
-
     async def health(_: Request) -> Response:
-        try:
-            async with unavailable_when_it_fails():
-                await store.steps.ping()
-            answers = controls is None or controls.dependency_available
-        except StoreUnavailableError:
-            answers = False
-        body = {"store": "answers" if answers else "does not answer"}
+        """WC-HTTP-3; and whether it takes writes, which a store that answers need not."""
+        answers, writes = False, False
+        if controls is None or controls.dependency_available:
+            try:
+                async with unavailable_when_it_fails():
+                    await store.steps.ping()
+                    answers = True
+                    async with asyncio.timeout(HEALTH_WRITE_SECONDS_MAX):
+                        # Not among the steps, which would wait behind it.
+                        await store.client.set(HEALTH_KEY, "", px=HEALTH_KEY_MS)
+                    writes = True
+            except StoreUnavailableError:
+                pass  # what was found until then is told
+        body = {
+            "store": "answers" if answers else "does not answer",
+            "writes": "taken" if writes else "not taken",
+        }
         return Response(
             msgspec.json.encode(body),
             200 if answers else 503,
-            {**_NO_STORE},
+            NO_STORE,
             media_type="application/json",
         )
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
+        # Which the HTTP layer finds there (`protocol.py`, `direct.py`).
+        yield {"cut": measures.cut, DIRECT: offered}
         await store.aclose()
+        measures.close()
 
+    endpoints: dict[str, Endpoint] = {
+        TOOL_PATH: HttpEndpoint(tool, gate, measures, finish),
+    }
     served = [
-        Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
-        *descriptions(settings.deployment),
+        *descriptions(settings.deployment, gate),
     ]
-    if settings.mcp_callers is not None:
+    if settings.offers_mcp:
         # Imported here, for it needs an extra of its own.
-        from checkpoint_reference_server.mcp_binding import MESSAGE_BYTES_MAX, McpBinding
+        from checkpoint_reference_server.mcp_binding import McpBinding
 
-        binding = McpBinding(tool, settings.mcp_callers, log_answer)
+        endpoints[MCP_PATH] = McpBinding(tool, gate, measures, finish)
+    # No stream to GET and no session to DELETE for MCP: both are 405, as the protocol has it.
+    served += [
+        Route(path, _by_asgi(endpoint), methods=["POST"]) for path, endpoint in endpoints.items()
+    ]
+    in_bytes = {path.encode(): endpoint for path, endpoint in endpoints.items()}
 
-        async def mcp(request: Request) -> Response:
-            body = await _read(request, MESSAGE_BYTES_MAX)
-            return await binding.answer(request.headers, body)
+    def offered(server: object) -> Mapping[bytes, Endpoint]:
+        return {} if server == (CONTROLS_HOST, settings.controls_port) else in_bytes
 
-        # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
-        served.append(Route(MCP_PATH, mcp, methods=["POST"]))
     public = Starlette(
         routes=served,
         exception_handlers={
@@ -144,6 +192,36 @@ def create_app(settings: Settings) -> ASGIApp:
     )
 
 
+def _sinks(settings: Settings) -> list[Sink]:
+    """Who is told what is measured. Each needs an extra of its own, so imported here."""
+    sinks: list[Sink] = []
+    if settings.metrics:
+        from checkpoint_reference_server.prometheus import PrometheusSink
+
+        sinks.append(PrometheusSink())
+    if telemetry.wanted_signals(os.environ):
+        if telemetry.is_installed():
+            sink = telemetry.make_sink(os.environ)
+            assert sink is not None
+            sinks.append(sink)
+        else:
+            log_notice("telemetry", "OTEL_… is set, and the extra [otel] is not installed")
+    return sinks
+
+
+def _by_asgi(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint for whatever does not reach it directly."""
+
+    async def handle(request: Request) -> Response:
+        caller = endpoint.admit(request.headers, request.scope["client"])
+        if isinstance(caller, Response):
+            return caller
+        body = await _read(request, endpoint.bytes_max)
+        return await endpoint.answer(request.headers, body, caller)
+
+    return handle
+
+
 async def _read(request: Request, bytes_max: int) -> bytes:
     """The body, or as much of it as shows that it is too long."""
     body = bytearray()
@@ -152,15 +230,6 @@ async def _read(request: Request, bytes_max: int) -> bytes:
         if len(body) > bytes_max:
             break
     return bytes(body)
-
-
-def _response(answer: Answer) -> Response:
-    headers = dict(_NO_STORE)
-    retry_after = answer.members.get("retry_after_seconds")
-    if retry_after is not None:
-        headers["Retry-After"] = str(retry_after)
-    kind = "application/json" if answer.http_status == 200 else "application/problem+json"
-    return Response(msgspec.json.encode(answer.members), answer.http_status, headers, kind)
 
 
 def _plain(_: Request, error: Exception) -> Response:
@@ -174,9 +243,7 @@ def _gone(_: Request, __: Exception) -> Response:
 
 
 def _internal_fault(_: Request, __: Exception) -> Response:
-    # The HTTP layer logs the fault and closes the connection, which a caller must be told: else
-    # it sends its next request there.
-    return PlainTextResponse("Internal fault\n", 500, {"Connection": "close"})
+    return internal_fault()
 
 
 def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGIApp:

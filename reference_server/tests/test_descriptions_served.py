@@ -43,6 +43,10 @@ VOLATILE = {
 """WC-REG-3: what differs each time."""
 
 
+FORGETS = "Nothing survives a crash of the store: every record is gone after one."
+"""What is said of a store without persistence, as those of the tests are."""
+
+
 @pytest.fixture(scope="module")
 def own() -> Iterator[OwnStore]:
     """A store for this file alone."""
@@ -79,7 +83,7 @@ def test_a_description_is_served(server: Server, client: Client, name: str) -> N
     assert answer.header("content-type") == FORMATS[name].media_type
     assert answer.header("cache-control") == f"public, max-age={CACHE_SECONDS}"
     assert answer.header("access-control-allow-origin") == "*"
-    here = Deployment(public_url=server.url, offers_mcp=False)
+    here = Deployment(public_url=server.url, offers_mcp=False, durability=FORGETS)
     assert answer.body.decode() == FORMATS[name].text(here)
 
 
@@ -118,11 +122,15 @@ def test_no_host_of_a_request_is_published(server: Server) -> None:
     """Whoever sends one of their own could otherwise have others sent there."""
     address = Address.parse(server.url)
     connection = HTTPConnection(address.host, address.port, timeout=SECONDS_MAX)
-    sent = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
     for path in SERVED.values():
+        connection.request("GET", path, headers={"Host": "evil.example"})
+        answer = connection.getresponse()
+        assert (answer.status, b"evil.example" in answer.read()) == (421, False)
+        sent = {"Host": "another.localhost:99", "X-Forwarded-Host": "evil.example"}
         connection.request("GET", path, headers=sent)
         body = connection.getresponse().read()
         assert b"evil.example" not in body
+        assert b"another.localhost" not in body
         if path != SERVED["manifest"]:  # which has no URL
             assert server.url.encode() in body
     connection.close()
@@ -156,7 +164,7 @@ def test_where_mcp_is_offered_it_is_described(own: OwnStore) -> None:
         server.client() as client,
     ):
         for name, path in SERVED.items():
-            text = FORMATS[name].text(Deployment(public_url=url))
+            text = FORMATS[name].text(Deployment(public_url=url, durability=FORGETS))
             assert get(client, path).body.decode() == text
         address = Address.parse(server.url)
         connection = HTTPConnection(address.host, address.port, timeout=SECONDS_MAX)

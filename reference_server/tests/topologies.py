@@ -43,12 +43,15 @@ def free_port(*, bus: bool = False) -> int:
 class Node:
     """One server of a store, at a fixed port."""
 
-    def __init__(self, home: Path, *settings: str, port: int | None = None) -> None:
+    def __init__(
+        self, home: Path, *settings: str, port: int | None = None, binary: Path | None = None
+    ) -> None:
         self.port = port or free_port()
         self.url = f"redis://{HOST}:{self.port}/0"
         self.admin = redis.Redis(HOST, self.port, decode_responses=True, socket_timeout=10)
         self._home = home
         self._settings = settings
+        self._binary = binary or valkey_binary()
         self._guardian: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -62,7 +65,7 @@ class Node:
             settings = ("--save", "", "--dir", str(folder), *settings)
             settings = (*settings, "--repl-diskless-sync-delay", "0")
         command = [
-            str(valkey_binary()),
+            str(self._binary),
             *_first(settings),
             "--port",
             str(self.port),
@@ -160,9 +163,9 @@ class Nodes:
         """End them all, the youngest first."""
         self._all.close()
 
-    def start(self, *settings: str, port: int | None = None) -> Node:
-        """Start one."""
-        node = Node(self._home, *settings, port=port)
+    def start(self, *settings: str, port: int | None = None, binary: Path | None = None) -> Node:
+        """Start one: the embedded Valkey, or another binary."""
+        node = Node(self._home, *settings, port=port, binary=binary)
         self._all.callback(node.close)
         return node
 
