@@ -40,7 +40,7 @@ def check(*arguments: str) -> subprocess.CompletedProcess[str]:
         [*COMMAND, "check", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env={**os.environ, "COLUMNS": "100"},
     )

@@ -165,8 +165,10 @@ def _faulting(
     """What makes faults beside Locust, and ends its storm by closing its input."""
 
     def end() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
+        # Taken away first: an interrupt meanwhile would find it closed.
+        given, process.stdin = process.stdin, None
+        if given is not None:
+            given.close()
 
     parameters = {
         "seed": seed,
