@@ -97,7 +97,9 @@ class DirectProtocol(BoundedProtocol):
         cycle: Any = self.cycle
         super().on_message_complete()
         if type(cycle) is _DirectCycle and not cycle.response_complete:
-            task = self.loop.create_task(self._answer(cycle, self._endpoints[self.url]))
+            # Its own headers: before the task begins, the next request may have been parsed.
+            headers = Headers(raw=self.headers)
+            task = self.loop.create_task(self._answer(cycle, self._endpoints[self.url], headers))
             self.tasks.add(task)  # which a server that stops waits for
             task.add_done_callback(self.tasks.discard)
 
@@ -118,8 +120,7 @@ class DirectProtocol(BoundedProtocol):
                 return int(value) <= min(endpoint.bytes_max, DIRECT_BYTES_MAX)
         return False
 
-    async def _answer(self, cycle: _DirectCycle, endpoint: Endpoint) -> None:
-        headers = Headers(raw=self.headers)
+    async def _answer(self, cycle: _DirectCycle, endpoint: Endpoint, headers: Headers) -> None:
         try:
             caller = endpoint.admit(headers, self.client)
             if isinstance(caller, Response):
