@@ -110,7 +110,7 @@ def reference_server(
 
 
 def _can_run_a_store() -> bool:
-    """Whether the reference server's `store` finds a Valkey to run: no container can be killed so."""
+    """Whether the command `store` finds a Valkey to run; one in a container is not ours to kill."""
     if any(map(importlib.util.find_spec, _STORE_WHEELS)):
         return True
     on_path = shutil.which("valkey-server")

