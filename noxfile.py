@@ -7,6 +7,7 @@ nox -s explore       do the model's large worlds hold, here and in Murphi? (some
 nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
+nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -78,6 +79,13 @@ def mutants(session: nox.Session) -> None:
     """Run every mutant; `-- --matrix docs/mutants.md` writes the page anew."""
     session.install("-e", ".[server,embedded,mcp]")
     session.run("workflow-checkpoint", "mutants", "run", *session.posargs)
+
+
+@nox.session(default=False)
+def harness_mutants(session: nox.Session) -> None:
+    """Play every fault of the harness, and write docs/harness-mutants.md anew; or those named."""
+    session.install("-e", ".[server,embedded,load,mcp]", *dependencies("test"))
+    session.run("python", "conformance/tests/changed_packages.py", *session.posargs)
 
 
 @nox.session
