@@ -34,7 +34,7 @@ from checkpoint_conformance.history import (
     read_folder,
 )
 from checkpoint_conformance.oracle import rules_of_member
-from checkpoint_conformance.plain import bounded, plain
+from checkpoint_conformance.plain import bounded, number, plain
 from checkpoint_conformance.verdict import EXIT_CODES, LOST_SHARE_MAX, Verdict
 from checkpoint_model import (
     CONTRACT_VERSION,
@@ -506,9 +506,9 @@ class _Storm:
     def _judge_workflows(self) -> None:
         total = len(self._workflows)
         sound_rounds: dict[int, bool] = {}
-        for number, (identity, workflow) in enumerate(self._workflows.items()):
-            if number % _TELL_EVERY == 0:
-                self._tell(f"judging {self.name}", number, total)
+        for place, (identity, workflow) in enumerate(self._workflows.items()):
+            if place % _TELL_EVERY == 0:
+                self._tell(f"judging {self.name}", place, total)
             sound = False
             if workflow.fault:
                 self._broken[identity] = None
@@ -620,8 +620,8 @@ class _Storm:
         wanted = set(chosen)
         keys = {identity.workflow_key for identity in wanted}
         found: dict[Identity, list[tuple[Call, str]]] = defaultdict(list)
-        for number, file in enumerate(self.files):
-            self._tell(f"looking closer at {self.name}", number, len(self.files))
+        for place, file in enumerate(self.files):
+            self._tell(f"looking closer at {self.name}", place, len(self.files))
             for call in file.calls_with(keys):
                 identity = Identity(
                     namespace=call.request["namespace"], workflow_key=call.request["workflow_key"]
@@ -702,7 +702,7 @@ class _Storm:
         header = self.files[0].header
         judged = self._verdicts.total() - self._verdicts["nothing to judge"]
         line = (
-            f"{judged:,} workflows and {counts.decided:,} answers judged, "
+            f"{number(judged, 'workflow')} and {number(counts.decided, 'answer')} judged, "
             f"{counts.lost + counts.untold:,} lost"
         )
         if broken:
@@ -820,11 +820,11 @@ class _Storm:
         moved = self._verdicts["clock moved"]
         if moved:
             gaps.append(
-                f"{moved:,} workflows without an order went on while the target's clock was moved, "
-                "which the contract leaves partly open (WC-TIME-4)"
+                f"{number(moved, 'workflow')} without an order went on while the target's clock "
+                "was moved, which the contract leaves partly open (WC-TIME-4)"
             )
         if counts.repeated:
-            gaps.append(f"{counts.repeated:,} calls went over the wire more than once")
+            gaps.append(f"{number(counts.repeated, 'call')} went over the wire more than once")
         unwanted = counts.lost - counts.dropped + counts.untold
         if unwanted > LOST_SHARE_MAX * max(counts.calls, 1):
             reasons = [(w, n) for w, n in counts.lost_why.most_common(4) if w != DROPPED]

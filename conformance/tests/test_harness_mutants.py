@@ -64,7 +64,7 @@ def test_a_text_that_does_not_stand_there_once_is_an_error(old: str) -> None:
 
 
 _VERDICT = "conformance/tests/test_verdict.py"
-_COUNTS = "def _count(number: int, noun: str) -> str:"
+_TODAY = "def today() -> date:"
 ODD: list[tuple[HarnessMutant, Fate, str]] = [
     (
         replace(FLOORS, name="changes nothing that matters", new="if not hits < rule.floor:"),
@@ -77,7 +77,7 @@ ODD: list[tuple[HarnessMutant, Fate, str]] = [
         "(?s).*SyntaxError",
     ),
     (
-        replace(FLOORS, name="cannot be loaded", old=_COUNTS, new=f"import no_such_one\n{_COUNTS}"),
+        replace(FLOORS, name="cannot be loaded", old=_TODAY, new=f"import no_such_one\n{_TODAY}"),
         Fate.BROKEN,
         "(?s).*No module named 'no_such_one'",
     ),

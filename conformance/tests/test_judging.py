@@ -80,6 +80,12 @@ def test_a_right_claim_storm_passes(tmp_path: Path) -> None:
     assert storm["latency_ms"]["claim"]["count"] == 60
 
 
+def test_one_of_anything_is_told_as_one(tmp_path: Path) -> None:
+    """The line is for people."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))
+    assert storm["line"] == "1 workflow and 41 answers judged, 0 lost"
+
+
 def test_a_workflow_is_shown_with_its_order_and_states(tmp_path: Path) -> None:
     """All that a page needs to draw it: lanes, places, and the record after each change."""
     storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))
@@ -243,7 +249,7 @@ def test_repeated_calls_make_a_history_worthless(tmp_path: Path) -> None:
         tmp_path / "a.jsonl", claim_calls(), twist=lambda n, c: replace(c, attempts=1 + (n == 3))
     )
     storm = only(judge(folder))
-    assert storm["incomplete_because"] == ["1 calls went over the wire more than once"]
+    assert storm["incomplete_because"] == ["1 call went over the wire more than once"]
 
 
 def test_answers_lost_against_the_will_make_it_incomplete(tmp_path: Path) -> None:
