@@ -97,6 +97,19 @@ class Played:
     """Of a processor, for the child and whatever it started."""
 
 
+def changed_text(change: Change) -> str:
+    """The whole file, with the change.
+
+    Raises:
+        MisfitError: its text does not stand in the file exactly once.
+    """
+    text = (ROOT / change.file).read_text(encoding="utf-8")
+    count = text.count(change.old)
+    if count != 1 or change.new == change.old:
+        raise MisfitError(f"{change.name}: its text stands in {change.file} {count} times")
+    return text.replace(change.old, change.new)
+
+
 @contextmanager
 def changed(change: Change, folder: Path | None = None) -> Iterator[Path]:
     """A folder to be put first on the path: the change's package, with the change.
@@ -108,11 +121,7 @@ def changed(change: Change, folder: Path | None = None) -> Iterator[Path]:
     Raises:
         MisfitError: the text does not stand in the file exactly once.
     """
-    source = ROOT / change.file
-    text = source.read_text(encoding="utf-8")
-    count = text.count(change.old)
-    if count != 1 or change.new == change.old:
-        raise MisfitError(f"{change.name}: its text stands in {change.file} {count} times")
+    text = changed_text(change)
     part, package, *_ = Path(change.file).parts
     with ExitStack() as stack:
         if folder is None:
@@ -123,7 +132,7 @@ def changed(change: Change, folder: Path | None = None) -> Iterator[Path]:
         shutil.copytree(ROOT / part / package, folder / package)
         copy = folder.joinpath(*Path(change.file).parts[1:])
         copy.unlink()
-        copy.write_text(text.replace(change.old, change.new), encoding="utf-8")
+        copy.write_text(text, encoding="utf-8")
         # What was compiled is known by second and size, and two changes may be alike in both.
         seconds = next(_MOMENTS)
         os.utime(copy, (seconds, seconds))

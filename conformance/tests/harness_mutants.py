@@ -41,7 +41,7 @@ class HarnessMutant:
     tests: tuple[str, ...]
     """Node ids of pytest, every one of which must fail."""
     slow: bool = False
-    """Whether its tests start a server or a store: only ``nox -s harness_mutants`` plays it."""
+    """Whether its tests take more than a third of a second: CI leaves it to the nox session."""
 
 
 def _of(module: str, test_file: str, *, slow: bool = False) -> "_Made":
@@ -569,10 +569,10 @@ _SESSION: Final = (
 )
 
 _shortening = _of("shortening.py", "test_shortening.py")
-_replaying = _of("replaying.py", "test_looking.py")
-_doctor = _of("doctor.py", "test_looking.py")
-_report = _of("report.py", "test_report.py")
-_reproduction = _of("reproduction.py", "test_report.py")
+_replaying = _of("replaying.py", "test_looking.py", slow=True)
+_doctor = _of("doctor.py", "test_looking.py", slow=True)
+_report = _of("report.py", "test_report.py", slow=True)
+_reproduction = _of("reproduction.py", "test_report.py", slow=True)
 _SHORTEST: Final = "test_a_shorter_sequence_shows_the_same_rule_broken"
 _REPLAYED: Final = "test_a_replay_without_controls_says_what_came_of_it"
 _DOCTOR: Final = "test_the_doctor_mends_nothing_by_looking_away"
@@ -985,7 +985,7 @@ _TOLD: Final = (
         "while False:",
         "test_too_little_contention_is_incomplete",
     ),
-    _of("renderings/junit.py", "test_renderings.py")(
+    _of("renderings/junit.py", "test_renderings.py", slow=True)(
         "junit-passes-what-failed",
         "Lists a failed rule as one that passed.",
         "A CI that reads JUnit would be green.",
@@ -993,7 +993,7 @@ _TOLD: Final = (
         "    if case.status is Status.FAILED and case.hits < 0:\n",
         "test_junit_is_valid_and_has_every_rule[failing]",
     ),
-    _of("renderings/junit.py", "test_renderings.py")(
+    _of("renderings/junit.py", "test_renderings.py", slow=True)(
         "junit-passes-what-is-incomplete",
         "Lists nothing red for an incomplete run.",
         "A CI that reads JUnit would be green.",
@@ -1001,7 +1001,7 @@ _TOLD: Final = (
         'if report["verdict"] == Verdict.ERROR:',
         "test_junit_is_valid_and_has_every_rule[incomplete]",
     ),
-    _of("renderings/sarif.py", "test_renderings.py")(
+    _of("renderings/sarif.py", "test_renderings.py", slow=True)(
         "sarif-leaves-one-out",
         "Leaves the first failure out of the results.",
         "Whoever looks at findings alone would see none.",
@@ -1009,7 +1009,7 @@ _TOLD: Final = (
         '"results": [_result(report, failure, ids) for failure in report["failures"][1:]],',
         "test_sarif_is_valid[failing]",
     ),
-    _of("renderings/sarif.py", "test_renderings.py")(
+    _of("renderings/sarif.py", "test_renderings.py", slow=True)(
         "sarif-suppresses-everything",
         "Marks every finding as one that is expected.",
         "Whoever shows findings hides the suppressed.",
@@ -1017,7 +1017,7 @@ _TOLD: Final = (
         "        if True:\n",
         "test_sarif_is_valid[failing]",
     ),
-    _of("renderings/annotations.py", "test_renderings.py")(
+    _of("renderings/annotations.py", "test_renderings.py", slow=True)(
         "broken-rules-are-notices",
         "Marks a broken rule as a notice, not as an error.",
         "A job's page would show it among the small print.",
@@ -1025,7 +1025,7 @@ _TOLD: Final = (
         'yield _command("notice", f"{rule} is broken", message)',
         "test_annotations_are_commands_of_ours_alone[failing]",
     ),
-    _of("renderings/badge.py", "test_renderings.py")(
+    _of("renderings/badge.py", "test_renderings.py", slow=True)(
         "incomplete-badges-say-pass",
         "Says pass on the badge of an incomplete run.",
         "A README would promise what nobody has seen.",
@@ -1033,7 +1033,7 @@ _TOLD: Final = (
         'Verdict.INCOMPLETE: f"pass, {of}",',
         "test_the_badge_is_what_shields_io_reads[incomplete-incomplete, 0 of 92 rules-yellow]",
     ),
-    _of("renderings/templates/summary.md.j2", "test_renderings.py")(
+    _of("renderings/templates/summary.md.j2", "test_renderings.py", slow=True)(
         "summaries-say-holds",
         "Says in the summary of a job that a broken rule holds.",
         "What most people read would be wrong.",
@@ -1045,7 +1045,7 @@ _TOLD: Final = (
 
 
 def _load(module: str, test_file: str) -> _Made:
-    return _Made(f"load/checkpoint_load/{module}", f"load/tests/{test_file}")
+    return _Made(f"load/checkpoint_load/{module}", f"load/tests/{test_file}", slow=True)
 
 
 _LOAD: Final = (
@@ -1201,7 +1201,8 @@ error on the way, kills nobody.
 
 Written by `nox -s harness_mutants` from `conformance/tests/harness_mutants.py`; a test holds it to
 that. Each change is made in a copy of its package, never in the working tree. Those whose tests
-start a server or a store are played by that session alone, all others in CI as well.
+take longer, because they start a server, a store or a renderer, are played by that session alone,
+all others in CI as well.
 
 """
 
