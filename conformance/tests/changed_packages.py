@@ -333,7 +333,7 @@ def main() -> int:
         mark = "✓" if one.fate is Fate.KILLED or (one is unchanged and not one.why) else "✗"
         print(f"{mark} {one.name}: {one.fate}  {one.seconds:.1f} s  {one.why}")  # noqa: T201
     killed = sum(one.fate is Fate.KILLED for one in outcomes)
-    print(f"\n{len(mutants)} mutants: {killed} killed")  # noqa: T201 - for people
+    print(f"\n{killed} of {len(mutants)} killed")  # noqa: T201 - for people
     if outcomes and not given.names:
         (ROOT / PAGE).write_text(page(outcomes), encoding="utf-8")
     return 0 if killed == len(mutants) else 1
