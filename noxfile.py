@@ -8,13 +8,12 @@ nox -s storms        does the reference server weather every storm at full size?
 nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluster? (minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
-<<<<<<< HEAD
 nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
-=======
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
->>>>>>> 923bc2d3aabb16c544b5e426ee492f5d2a5c4e99
+nox -s bench         how near is the server to the store's limit, and how far are others?
+nox -s soak          does the server's memory stay flat over a million requests?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -203,6 +202,21 @@ def overhead(session: nox.Session) -> None:
     """Measure the same call by both bindings of one server."""
     session.install("-e", ".[server,embedded,mcp]")
     session.run("python", "reference_server/benchmarks/mcp_overhead.py")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure server, store's limit and peers side by side, into docs/performance.md."""
+    session.install("-e", ".[server,embedded,mcp]", "pytest", *dependencies("bench"))
+    session.env["PYTHONPATH"] = os.pathsep.join(["reference_server/tests", "model/tests"])
+    session.run("python", "reference_server/benchmarks/bench.py", *session.posargs)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Send a million requests of every kind, and watch the server's memory."""
+    session.install("-e", ".[server,embedded,mcp]")
+    session.run("python", "reference_server/benchmarks/soak.py", *session.posargs)
 
 
 @nox.session(default=False)
