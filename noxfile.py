@@ -5,6 +5,7 @@ nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s storms        does the reference server weather every storm at full size? (a minute)
+nox -s nemesis       does it lose nothing while servers, store and links fail? (some minutes)
 nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluster? (minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
@@ -83,6 +84,16 @@ def storms(session: nox.Session) -> None:
     """Storm the reference server, or whatever the arguments after ``--`` say."""
     session.install("-e", ".[server,embedded,load]")
     session.run("workflow-checkpoint", "storm", *session.posargs)
+
+
+@nox.session(default=False)
+def nemesis(session: nox.Session) -> None:
+    """Storm two reference servers over one store under every fault, once for each seed given."""
+    session.install("-e", ".[server,embedded,load]")
+    for seed in session.posargs or ("1", "2", "3", "4", "5"):
+        report = str(Path(session.create_tmp()) / f"seed-{seed}")
+        told = ("--nemesis", "all", "--seed", seed, "--report", report)
+        session.run("workflow-checkpoint", "storm", "mixed", *told)
 
 
 @nox.session(default=False)
