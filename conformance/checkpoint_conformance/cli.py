@@ -70,6 +70,10 @@ COMMANDS: Final = {
         "checkpoint_reference_server.commands:serve",
         "Serve the contract over HTTP and MCP, on a real Valkey.",
     ),
+    "store": (
+        "checkpoint_reference_server.store_commands:store",
+        "Run a real Valkey of its own, with the persistence that is asked for.",
+    ),
     "storm": (
         "checkpoint_load.commands:storm",
         "Storm a target with many requests at once, and judge the answers.",
