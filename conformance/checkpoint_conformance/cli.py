@@ -72,7 +72,7 @@ COMMANDS: Final = {
     ),
     "store": (
         "checkpoint_reference_server.store_commands:store",
-        "Run a real Valkey of its own, with the persistence that is asked for.",
+        "Run a Valkey in the foreground that keeps what it is told to.",
     ),
     "storm": (
         "checkpoint_load.commands:storm",
