@@ -7,6 +7,7 @@ nox -s explore       do the model's large worlds hold, here and in Murphi? (some
 nox -s storms        does the reference server weather every storm at full size? (a minute)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
+nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -75,9 +76,21 @@ def storms(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
-    """Run every mutant; `-- --matrix docs/mutants.md` writes the page anew."""
+    """Run the right server, then every mutant; `-- --matrix docs/mutants.md` writes the page anew.
+
+    With `-- --every-check --whole --profile default` each goes through a whole run: hours.
+    """
     session.install("-e", ".[server,embedded,mcp]")
-    session.run("workflow-checkpoint", "mutants", "run", *session.posargs)
+    session.run("workflow-checkpoint", "mutants", "run", "--seeds", "20", *session.posargs)
+
+
+@nox.session(default=False)
+def lua_mutants(session: nox.Session) -> None:
+    """Run every mutant of the scripts, sixty of them through a whole check, and write the page."""
+    session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
+    session.env["PYTHONPATH"] = os.pathsep.join(("lua/tests", "model/tests"))
+    page = ("--page", "docs/lua-mutants.md")
+    session.run("python", "lua/tests/mutant_runs.py", "--check", "60", *page, *session.posargs)
 
 
 @nox.session

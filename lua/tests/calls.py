@@ -4,7 +4,7 @@ Where the differential goes through every step of a world, this is what tells on
 in milliseconds: of all those steps one of each kind, under a clock that stands still; the same
 under every kind of clock, and with the native expiry that each leaves; and the calls that a script
 must refuse. Whatever single fault the scripts may have, some call here shows it, or
-``equivalent_mutants.yaml`` says why none can.
+``listed_mutants.yaml`` says why none can.
 """
 
 import random
@@ -269,7 +269,7 @@ def _kind(record: Record | None, request: Request) -> object:
 
 
 CLAIM: Final = Claim(holder="ann", claim_ttl_seconds=900, state_ttl_seconds=3600, retry_failed=True)
-SHORTEST: Final = replace(CLAIM, claim_ttl_seconds=1, state_ttl_seconds=1, retry_failed=False)
+SHORTEST: Final = replace(CLAIM, claim_ttl_seconds=1, state_ttl_seconds=2, retry_failed=False)
 DOUBT: Final = Transition(
     holder="ann", generation=1, to_stage=Stage.UNCERTAIN, observation_key="one"
 )
@@ -441,7 +441,7 @@ class _Prepared:
 
 
 def _prepared(call: Call) -> _Prepared:
-    commands = list(call.commands())
+    commands: list[Any] = list(call.commands())  # hiredis says of tuples that they have one item
     head, tail = b"".join(pack_command(command) for command in commands).split(_SHA1.encode())
     return _Prepared(call, head, tail, len(commands))
 

@@ -8,8 +8,9 @@ import pytest
 import redis
 from calls import CLOCKS, PARTS, STEPS, Caller
 from lua_mutants import LuaMutant, all_mutants, files, nodes, tree
-from mutant_runs import Fate, equivalent_changes, run, stale
+from mutant_runs import Fate, is_killed, listed_changes, run, sample, stale, through_check
 
+from checkpoint_conformance.mutants.keeping import Keeper
 from checkpoint_lua import scripts
 from checkpoint_lua.loader import source
 
@@ -39,30 +40,44 @@ def test_every_mutant_is_told_or_listed(caller: Caller) -> None:
     assert [str(outcome) for outcome in wrong] == []
     assert stale() == []
     fates = Counter(outcome.fate for outcome in outcomes)
-    assert fates[Fate.EQUIVALENT] == len(equivalent_changes())
+    assert fates[Fate.EQUIVALENT] == len(listed_changes("equivalent"))
     # The grammar and the scripts decide how many there are; a few that are left would be no news.
     assert fates[Fate.KILLED] > 1_000
     ways = {outcome.difference.what for outcome in outcomes if outcome.difference}
     assert ways == {"reply", "error", "stored", "expiry"}
 
 
+SAMPLE = 8
+"""How many go through a check here; ``nox -s lua_mutants`` takes sixty."""
+
+
+def test_a_sample_of_what_answers_tell_is_caught_by_a_check(caller: Caller) -> None:
+    """The harness sees no scripts, and finds what is wrong with the server that has them."""
+    hidden = listed_changes("hidden")
+    chosen = [m for m in sample(caller, SAMPLE, seed=1) if m.id not in hidden]
+    with Keeper() as keeper:
+        missed = [m.id for m in chosen if not is_killed(through_check(keeper, m))]
+    assert missed == []
+    assert len(chosen) > SAMPLE // 2
+
+
 def test_what_is_listed_and_dies_is_told(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing is no licence: what kills a mutant shows, and so does a change that is another."""
     dead = next(m for m in all_mutants() if m.operator == "comparison")
-    alive = next(iter(equivalent_changes()))
+    alive = next(iter(listed_changes("equivalent")))
     listed = {dead.id: dead.diff, alive: "another change", "claim.lua:1:none": ""}
-    monkeypatch.setattr("mutant_runs.equivalent_changes", lambda: listed)
+    monkeypatch.setattr("mutant_runs.listed_changes", lambda _: listed)
     fates = [outcome.fate for outcome in run(caller, [dead, mutant(alive)])]
     assert fates == [Fate.NOT_EQUIVALENT, Fate.NOT_EQUIVALENT]
-    assert stale() == ["claim.lua:1:none"]
+    assert stale() == sorted([alive, "claim.lua:1:none"])
 
 
 def test_a_survivor_that_is_not_listed_is_told(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scripts themselves survive."""
-    alive = next(iter(equivalent_changes()))
-    monkeypatch.setattr("mutant_runs.equivalent_changes", dict)
+    alive = next(iter(listed_changes("equivalent")))
+    monkeypatch.setattr("mutant_runs.listed_changes", lambda _: {})
     assert [outcome.fate for outcome in run(caller, [mutant(alive)])] == [Fate.SURVIVED]
 
 
