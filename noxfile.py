@@ -5,6 +5,7 @@ nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s storms        does the reference server weather every storm at full size? (a minute)
+nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluster? (minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
 nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
@@ -91,6 +92,14 @@ def lua_mutants(session: nox.Session) -> None:
     session.env["PYTHONPATH"] = os.pathsep.join(("lua/tests", "model/tests"))
     page = ("--page", "docs/lua-mutants.md")
     session.run("python", "lua/tests/mutant_runs.py", "--check", "60", *page, *session.posargs)
+
+
+@nox.session(default=False)
+def stores(session: nox.Session) -> None:
+    """Check the reference server on every store that it runs on; Redis has to be on PATH."""
+    session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
+    path = "reference_server/tests/test_store_versions.py"
+    session.run("pytest", "-m", "large", path, *session.posargs)
 
 
 @nox.session

@@ -3,9 +3,13 @@
 import ast
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from checkpoint_conformance.cli import COMMANDS, DISTRIBUTION, GROUP, main
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -95,3 +99,20 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_the_table_of_subcommands_is_that_of_the_entry_points() -> None:
+    """The command line reads the table, for speed; whoever installs it, the entry points."""
+    points = metadata.distribution(DISTRIBUTION).entry_points.select(group=GROUP)
+    assert {name: where for name, (where, _) in COMMANDS.items()} == {
+        point.name: point.value for point in points
+    }
+
+
+def test_every_subcommand_has_its_line() -> None:
+    """And none of them is loaded for it."""
+    done = CliRunner().invoke(main, ["--help"], terminal_width=100)
+    lines = done.output.splitlines()
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name:<{max(map(len, COMMANDS))}}  {summary}" in lines
+    assert CliRunner().invoke(main, ["nonsense"]).exit_code == 2

@@ -4,8 +4,9 @@ Conversation with the store, for each action:
 
 1. ``EVALSHA`` of the script's digest, its one key, its arguments.
 2. ``NOSCRIPT`` (the store restarted, or never saw the script): nothing was executed, so the
-   script is loaded and the call made once more. Nothing else is ever repeated: after any
-   other fault it is unknown whether the step was applied (WC-ERR-5).
+   call is made once more with the script's text, ``EVAL``, by which the store knows it from
+   then on. Nothing else is ever repeated: after any other fault it is unknown whether the step
+   was applied (WC-ERR-5).
 3. A reply: the outcome in the contract's words, the time of the step, the record after it.
 
 An error that a script itself raises (``malformed call``) is a fault of the program that
@@ -13,16 +14,13 @@ called, and surfaces as ``redis.exceptions.ResponseError``.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import redis.asyncio as redis
+from typing import Any, Final, Protocol
 
 ACTIONS: Final = ("claim", "transition", "abandon", "status")
 KEY_PREFIX: Final = "wc:"
@@ -119,6 +117,16 @@ class Reply:
         return cls(outcome=outcome, now_ms=int(now_ms), record=record)
 
 
+class Store(Protocol):
+    """What the scripts need of a client: ``redis.asyncio``'s has it, among others."""
+
+    def evalsha(self, sha: str, numkeys: int, /, *keys_and_args: Any) -> Awaitable[Any]:
+        """Run the script that has this digest."""
+
+    def eval(self, script: str, numkeys: int, /, *keys_and_args: Any) -> Awaitable[Any]:
+        """Run a script, and know it from then on."""
+
+
 class Checkpoints:
     """The four actions on one store, each one atomic step.
 
@@ -132,7 +140,7 @@ class Checkpoints:
     ``at:<ms>`` (WC-CTL-1). Every identifier is a digest of 43 characters.
     """
 
-    def __init__(self, store: "redis.Redis") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def claim(
@@ -196,6 +204,5 @@ class Checkpoints:
         try:
             raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
         except NoScriptError:
-            await self._store.script_load(script.text)
-            raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
+            raw = await self._store.eval(script.text, 1, key, *arguments)
         return Reply.parse(raw)

@@ -37,6 +37,9 @@ class Settings:
     """What a server process is told. Holds the key, so it is never printed or logged."""
 
     store_url: str
+    store_is_cluster: bool = False
+    wait_replicas: int = 0
+    """How many replicas must have a change before its answer is given out."""
     hmac_key: bytes
     controls_port: int | None = None
     """The loopback port whose connections reach the test controls, where they are on."""
@@ -59,9 +62,13 @@ def create_app(settings: Settings) -> ASGIApp:
     """
     configure(settings.log_level)
     log = structlog.get_logger()
-    store = connect(settings.store_url)
+    store = connect(
+        settings.store_url,
+        is_cluster=settings.store_is_cluster,
+        wait_replicas=settings.wait_replicas,
+    )
     controls = None if settings.controls_port is None else Controls()
-    tool = Tool(store, Digests(settings.hmac_key), controls)
+    tool = Tool(store.steps, Digests(settings.hmac_key), controls)
 
     def log_answer(binding: str, answer: Answer, started: float) -> None:
         log.debug(
@@ -86,7 +93,7 @@ def create_app(settings: Settings) -> ASGIApp:
     async def health(_: Request) -> Response:
         try:
             async with unavailable_when_it_fails():
-                await store.ping()
+                await store.steps.ping()
             answers = controls is None or controls.dependency_available
         except StoreUnavailableError:
             answers = False

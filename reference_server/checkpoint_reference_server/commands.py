@@ -30,7 +30,8 @@ valkey_url_option = click.option(
     envvar=["WORKFLOW_CHECKPOINT_VALKEY_URL", "VALKEY_URL"],
     show_envvar=True,
     metavar="URL",
-    help="The store, such as redis://127.0.0.1:6379/0 or unix:///run/valkey.sock.",
+    help="The store, such as redis://127.0.0.1:6379/0, unix:///run/valkey.sock or "
+    "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/0; a cluster by any of its nodes.",
 )
 
 
@@ -53,6 +54,16 @@ valkey_url_option = click.option(
     help="Port to listen at; 0 for any free one.",
 )
 @valkey_url_option
+@click.option(
+    "--wait-replicas",
+    envvar="WORKFLOW_CHECKPOINT_WAIT_REPLICAS",
+    show_envvar=True,
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 16),
+    metavar="N",
+    help="Acknowledge once N replicas of the store have what an answer tells of.",
+)
 @click.option(
     "--workers",
     envvar="WORKFLOW_CHECKPOINT_WORKERS",
@@ -124,6 +135,7 @@ def serve(
     host: str,
     port: int,
     valkey_url: str | None,
+    wait_replicas: int,
     workers: int,
     mcp: bool | None,
     mcp_hosts: tuple[str, ...],
@@ -159,6 +171,7 @@ def serve(
                 host=host,
                 port=port,
                 valkey_url=valkey_url,
+                wait_replicas=wait_replicas,
                 workers=workers,
                 mcp=mcp,
                 mcp_hosts=mcp_hosts,
@@ -235,11 +248,11 @@ def _set_paused(valkey_url: str | None, *, paused: bool) -> None:
         raise click.UsageError("Which store? Give --valkey-url or set VALKEY_URL.")
     import redis
 
-    from checkpoint_reference_server import store, switch
+    from checkpoint_reference_server import clients, store, switch
 
     try:
         store.wait_until_ready(valkey_url, store.CONNECT_SECONDS_MAX)
-        with redis.Redis.from_url(valkey_url, socket_timeout=store.CONNECT_SECONDS_MAX) as client:
+        with clients.client_of(valkey_url, store.CONNECT_SECONDS_MAX) as client:
             switch.set_paused(client, paused=paused)
     except (store.StoreError, redis.RedisError) as error:
         raise _UnusableError(str(error)) from None

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
@@ -14,22 +15,31 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     ResponseError,
     TryAgainError,
 )
 
-STORE_ANSWER_SECONDS_MAX: Final = 4.0
-"""How long one request may wait for the store; leaves a second of WC-ERR-5's five."""
-STORE_CONNECT_SECONDS_MAX: Final = 2.0
-CONNECTIONS_MAX: Final = 128
-"""Open connections a process; requests beyond that wait for one, within their deadline."""
+from checkpoint_reference_server import clients
+from checkpoint_reference_server.cluster import ClusterSteps
+from checkpoint_reference_server.multiplexer import (
+    STORE_ANSWER_SECONDS_MAX,
+    STORE_CONNECT_SECONDS_MAX,
+    ReplicasMissingError,
+)
+from checkpoint_reference_server.steps import SingleSteps, Steps
+
+CLIENT_NAME: Final = "workflow-checkpoint"
+"""By which ``CLIENT LIST`` shows whose connections these are."""
 
 _UNAVAILABLE: Final = (
     ClusterDownError,
     MasterDownError,
-    NoScriptError,  # flushed again between the load and the call
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,  # no node answers, or none has the slot
+    ReplicasMissingError,
     TryAgainError,
 )
 # Replies that the library has no class for, by their first word.
@@ -40,23 +50,42 @@ class StoreUnavailableError(Exception):
     """The store did not answer in time or refused the write; the step may have been applied."""
 
 
-def connect(url: str) -> redis.Redis:
-    """A client that opens connections when they are needed and never repeats a command.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """A store as a server process knows it."""
+
+    steps: Steps
+    client: "redis.Redis | redis.RedisCluster"
+    """For everything that is no part of the hot path."""
+
+    async def aclose(self) -> None:
+        """Give up every connection."""
+        await self.steps.aclose()
+        await self.client.aclose()
+
+
+def connect(url: str, *, is_cluster: bool = False, wait_replicas: int = 0) -> Connection:
+    """Clients that connect when they are needed and never repeat a command.
 
     The library would by default send a command again after a lost connection. The first may
     have been applied, so a claim would then be answered as its own reuse (WC-ERR-5).
+
+    Raises:
+        ValueError: it is no store's URL.
     """
-    return redis.Redis.from_pool(
-        redis.BlockingConnectionPool.from_url(
-            url,
-            decode_responses=True,
-            max_connections=CONNECTIONS_MAX,
-            timeout=STORE_ANSWER_SECONDS_MAX,
-            socket_timeout=STORE_ANSWER_SECONDS_MAX,
-            socket_connect_timeout=STORE_CONNECT_SECONDS_MAX,
-            retry=Retry(NoBackoff(), 0),
-            retry_on_error=[],
-        )
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "socket_timeout": STORE_ANSWER_SECONDS_MAX,
+        "socket_connect_timeout": STORE_CONNECT_SECONDS_MAX,
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": CLIENT_NAME,
+    }
+    if is_cluster:
+        cluster = redis.RedisCluster.from_url(url, require_full_coverage=False, **options)
+        return Connection(steps=ClusterSteps(cluster, wait_replicas=wait_replicas), client=cluster)
+    pool = clients.pool(url, **options, retry_on_error=[])
+    return Connection(
+        steps=SingleSteps(pool, wait_replicas=wait_replicas), client=redis.Redis.from_pool(pool)
     )
 
 

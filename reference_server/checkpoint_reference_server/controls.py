@@ -4,11 +4,11 @@ Their state lies in this one process, which is why one worker serves while they 
 pause is the operator's own switch, in the store.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-import redis.asyncio as redis
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from checkpoint_lua import KEY_PREFIX
 from checkpoint_reference_server.answers import timestamp
+from checkpoint_reference_server.connection import Connection
 from checkpoint_reference_server.switch import FLAG_KEY, Switch
 
 CONTROLLED_SLACK_MS: Final = 3600 * 1000
@@ -23,6 +24,19 @@ CONTROLLED_SLACK_MS: Final = 3600 * 1000
 CONTROLS_HOST: Final = "127.0.0.1"
 """Where the controls listen, and nowhere else."""
 _KEYS_AT_ONCE: Final = 500
+_EXPIRE: Final = """
+-- KEYS  record; ARGV  the controlled clock or '', the store's own, the slack of WC-CTL-6: all in ms
+local state_end, changed = unpack(redis.call('HMGET', KEYS[1], 'state_end', 'changed'))
+if not state_end then return 0 end -- gone meanwhile
+local at_ms = tonumber(state_end)
+if ARGV[1] ~= '' then
+  local left_ms = at_ms - math.max(tonumber(ARGV[1]), tonumber(changed))
+  at_ms = tonumber(ARGV[2]) + math.max(0, left_ms) + tonumber(ARGV[3])
+end
+return redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', at_ms))
+"""
+"""A script, so that an expired record that is replaced meanwhile does not leave its deadline to
+the new one."""
 LATEST_NOW_MS: Final = 253_402_300_799_999 - 3600 * 1000
 """The clock stays where WC-TIME-5 can still write every deadline: in the years to 9999."""
 
@@ -106,11 +120,11 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-def create_controls_app(controls: Controls, store: redis.Redis, switch: Switch) -> Starlette:
+def create_controls_app(controls: Controls, store: Connection, switch: Switch) -> Starlette:
     """The five controls as an ASGI application."""
 
     async def store_ms() -> int:
-        seconds, microseconds = await store.time()
+        seconds, microseconds = await store.client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def clock(body: _Clock) -> dict[str, Any]:
@@ -123,7 +137,8 @@ def create_controls_app(controls: Controls, store: redis.Redis, switch: Switch) 
         return {"now": timestamp(now_ms)}
 
     async def set_paused(paused: bool) -> None:
-        await (store.set(FLAG_KEY, "1") if paused else store.delete(FLAG_KEY))
+        client = store.client
+        await (client.set(FLAG_KEY, "1") if paused else client.delete(FLAG_KEY))
         switch.forget()
 
     async def pause(body: _Pause) -> dict[str, Any]:
@@ -174,7 +189,7 @@ def _taking(
     return handle
 
 
-async def _expire_by(controls: Controls, store: redis.Redis, store_ms: int) -> None:
+async def _expire_by(controls: Controls, store: Connection, store_ms: int) -> None:
     """Give every record the native expiry that it needs under a clock that was taken or given back.
 
     Records made from now on get it from their script. One that was made before the clock was
@@ -182,37 +197,9 @@ async def _expire_by(controls: Controls, store: redis.Redis, store_ms: int) -> N
     that it exists; and one that was made under a controlled clock would lie there for an hour
     more than WC-PRIV-3 allows once the clock is the store's again.
     """
-    keys = [key async for key in store.scan_iter(match=f"{KEY_PREFIX}{{*", count=1000)]
+    now_ms = controls.now_ms(store_ms) if controls.clock else ""
+    arguments = (now_ms, store_ms, CONTROLLED_SLACK_MS)
+    keys = [key async for key in store.client.scan_iter(match=f"{KEY_PREFIX}{{*", count=1000)]
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         some = keys[start : start + _KEYS_AT_ONCE]
-        while not await _expire_some(controls, store, store_ms, some):
-            pass  # a request changed one of them meanwhile
-
-
-async def _expire_some(
-    controls: Controls, store: redis.Redis, store_ms: int, keys: Sequence[str]
-) -> bool:
-    """Do so for these, or for none of them where one changed between the reading and the writing.
-
-    Unwatched, an expired record might be replaced in between, and the new one would get the old
-    one's deadline.
-    """
-    async with store.pipeline() as writing, store.pipeline(transaction=False) as reading:
-        await writing.watch(*keys)
-        for key in keys:
-            reading.hmget(key, ["state_end", "changed"])
-        read = await reading.execute()
-        writing.multi()  # type: ignore[no-untyped-call]  # not annotated there
-        for key, (state_end, changed) in zip(keys, read, strict=True):
-            if state_end is None:
-                continue  # gone meanwhile
-            at_ms = int(state_end)
-            if controls.clock:
-                left_ms = at_ms - max(controls.now_ms(store_ms), int(changed))
-                at_ms = store_ms + max(0, left_ms) + CONTROLLED_SLACK_MS
-            writing.pexpireat(key, at_ms)
-        try:
-            await writing.execute()
-        except redis.WatchError:
-            return False
-    return True
+        await asyncio.gather(*(store.steps.eval(_EXPIRE, 1, key, *arguments) for key in some))

@@ -25,13 +25,17 @@ from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
 from checkpoint_reference_server.registry import Deployment, listening_url
-from checkpoint_reference_server.registry.deployment import DURABILITY_UNSAID
 from checkpoint_reference_server.store import (
     Store,
     StoreError,
     open_store,
-    refuse_if_it_evicts,
     without_password,
+)
+from checkpoint_reference_server.store_settings import (
+    StoreSettings,
+    read_settings,
+    refuse_if_it_evicts,
+    refuse_if_too_few_replicas,
 )
 
 BACKLOG: Final = 2048
@@ -69,7 +73,9 @@ class Options:
     """How callers reach the server; ``None`` for where it listens."""
     publisher_domain: str = ""
     durability: str | None = None
-    """What survives a crash of the store, in one sentence; ``None`` to promise nothing."""
+    """What survives a crash of the store; ``None`` for what its settings give (WC-PRIV-5)."""
+    wait_replicas: int = 0
+    """How many replicas must have a change before it is acknowledged."""
 
 
 def serve(options: Options) -> None:
@@ -95,14 +101,18 @@ def serve(options: Options) -> None:
         if options.ready_file is not None:
             _prepare(options.ready_file)
         listener = stack.enter_context(_listen(options.host, options.port))
-        deployment = _deployment(options, _port(listener), offers_mcp=mcp_callers is not None)
-        if mcp_callers is not None:  # which reach it by the name that is published, too
-            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
         try:
             store = stack.enter_context(open_store(options.valkey_url))
-            refuse_if_it_evicts(store.url)
+            store_settings = read_settings(store.url)
+            refuse_if_it_evicts(store_settings)
+            refuse_if_too_few_replicas(store_settings, options.wait_replicas)
         except StoreError as error:
             raise ServeError(str(error)) from None
+        deployment = _deployment(
+            options, _port(listener), store_settings, offers_mcp=mcp_callers is not None
+        )
+        if mcp_callers is not None:  # which reach it by the name that is published, too
+            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
         sockets = [listener]
         controls_port = None
         if options.test_controls:
@@ -110,6 +120,8 @@ def serve(options: Options) -> None:
             controls_port = _port(sockets[-1])
         settings = Settings(
             store_url=store.url,
+            store_is_cluster=store_settings.is_cluster,
+            wait_replicas=options.wait_replicas,
             hmac_key=options.hmac_key,
             controls_port=controls_port,
             mcp_callers=mcp_callers,
@@ -144,7 +156,9 @@ def serve(options: Options) -> None:
             server.run(sockets=sockets)
 
 
-def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
+def _deployment(
+    options: Options, port: int, store: StoreSettings, *, offers_mcp: bool
+) -> Deployment:
     """What the published descriptions say.
 
     Raises:
@@ -155,7 +169,7 @@ def _deployment(options: Options, port: int, *, offers_mcp: bool) -> Deployment:
             public_url=options.public_url or listening_url(options.host, port),
             publisher_domain=options.publisher_domain,
             offers_mcp=offers_mcp,
-            durability=options.durability or DURABILITY_UNSAID,
+            durability=options.durability or store.durability(options.wait_replicas),
         )
     except ValueError as error:
         raise ServeError(f"cannot describe this deployment: {error}") from None

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 READY_SECONDS_MAX: Final = 10.0
 """How long a store that was started may take to answer."""
@@ -87,58 +87,37 @@ def wait_until_ready(url: str, seconds_max: float) -> str:
     """
     import redis
 
+    from checkpoint_reference_server import clients
+
     deadline = time.monotonic() + seconds_max
     try:
-        client = redis.Redis.from_url(
-            url, decode_responses=True, socket_timeout=seconds_max, socket_connect_timeout=1.0
-        )
+        with clients.one_client(url, seconds_max) as client:
+            while True:
+                try:
+                    return _name_and_version(client.info("server"))
+                except redis.AuthenticationError:
+                    raise StoreError(
+                        f"the Valkey at {without_password(url)} wants another password. "
+                        "It is given in the URL: redis://:PASSWORD@HOST:PORT/0"
+                    ) from None
+                except redis.ConnectionError as error:
+                    # Refused or not there yet; a store that was just started needs a moment.
+                    if time.monotonic() >= deadline:
+                        raise StoreError(_not_answering(url, error)) from None
+                    time.sleep(0.01)
+                except redis.RedisError as error:
+                    raise StoreError(_not_answering(url, error)) from None
     except ValueError:  # its message may quote a part of the password
         raise StoreError(
             f"{without_password(url)!r} is no store's URL; "
-            "one looks like redis://127.0.0.1:6379/0 or unix:///run/valkey.sock"
+            "one looks like redis://127.0.0.1:6379/0, unix:///run/valkey.sock "
+            "or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/0"
         ) from None
-    with client:
-        while True:
-            try:
-                info = client.info("server")
-            except redis.AuthenticationError:
-                raise StoreError(
-                    f"the Valkey at {without_password(url)} wants another password. "
-                    "It is given in the URL: redis://:PASSWORD@HOST:PORT/0"
-                ) from None
-            except redis.ConnectionError as error:
-                # Refused or not there yet; a store that was just started needs a moment.
-                if time.monotonic() >= deadline:
-                    raise StoreError(_not_answering(url, error)) from None
-                time.sleep(0.01)
-            except redis.RedisError as error:
-                raise StoreError(_not_answering(url, error)) from None
-            else:
-                name = "Valkey" if "valkey_version" in info else "Redis"
-                return f"{name} {info.get('valkey_version') or info['redis_version']}"
 
 
-def refuse_if_it_evicts(url: str) -> None:
-    """WC-PRIV-4: a live record must never be evicted.
-
-    Raises:
-        StoreError: the store is set to evict, or does not answer.
-    """
-    import redis
-
-    with redis.Redis.from_url(
-        url, decode_responses=True, socket_timeout=CONNECT_SECONDS_MAX
-    ) as client:
-        try:
-            policy = client.info("memory")["maxmemory_policy"]
-        except redis.RedisError as error:
-            raise StoreError(_not_answering(url, error)) from None
-    if policy != "noeviction":
-        raise StoreError(
-            f"the store's maxmemory-policy is {policy}: it may drop a live record, and its "
-            "workflow would then start again at generation 1 (WC-PRIV-4).\n"
-            "Set it with: valkey-cli CONFIG SET maxmemory-policy noeviction"
-        )
+def _name_and_version(info: dict[str, Any]) -> str:
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    return f"{name} {info.get('valkey_version') or info['redis_version']}"
 
 
 def container_engine_answers() -> bool:

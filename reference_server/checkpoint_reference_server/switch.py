@@ -6,24 +6,30 @@ everywhere that long after it was set, and the hot path pays one extra read a se
 """
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from checkpoint_lua import KEY_PREFIX
 
 if TYPE_CHECKING:
     import redis
-    import redis.asyncio
 
 FLAG_KEY: Final = f"{KEY_PREFIX}paused"
 FLAG_AGE_SECONDS_MAX: Final = 1.0
+
+
+class Store(Protocol):
+    """What the switch needs of a client: ``redis.asyncio``'s has it, among others."""
+
+    def exists(self, name: str, /) -> Awaitable[Any]:
+        """Whether the key is there."""
 
 
 class Switch:
     """Whether the tool is paused, as one process knows it."""
 
     def __init__(
-        self, store: "redis.asyncio.Redis", monotonic_seconds: Callable[[], float] = time.monotonic
+        self, store: Store, monotonic_seconds: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._monotonic_seconds = monotonic_seconds
@@ -53,7 +59,7 @@ class Switch:
         self._forgotten += 1
 
 
-def set_paused(client: "redis.Redis", *, paused: bool) -> None:
+def set_paused(client: "redis.Redis | redis.RedisCluster", *, paused: bool) -> None:
     """Set or clear the flag, and return when every process must have read it anew.
 
     Raises:

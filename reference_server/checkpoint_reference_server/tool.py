@@ -14,8 +14,6 @@ The conversation, and the error of each step:
 from dataclasses import dataclass
 from typing import Any
 
-import redis.asyncio as redis
-
 from checkpoint_lua import Checkpoints, Reply
 from checkpoint_model.vocabulary import ErrorCode
 from checkpoint_reference_server import answers, inputs
@@ -25,6 +23,7 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import Controls
 from checkpoint_reference_server.digests import Digests, Workflow
+from checkpoint_reference_server.steps import Steps
 from checkpoint_reference_server.switch import Switch
 
 
@@ -41,7 +40,7 @@ class Answer:
 class Tool:
     """The workflow checkpoint on one store."""
 
-    def __init__(self, store: redis.Redis, digests: Digests, controls: Controls | None) -> None:
+    def __init__(self, store: Steps, digests: Digests, controls: Controls | None) -> None:
         self.switch = Switch(store)
         self._checkpoints = Checkpoints(store)
         self._digests = digests

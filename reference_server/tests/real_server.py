@@ -139,14 +139,22 @@ class OwnStore:
         shutil.rmtree(self._home)
 
     def steps(self) -> int:
-        """How many steps it was told to take: every EVALSHA, refused ones included."""
-        stats = self.admin.info("commandstats").get("cmdstat_evalsha", {})
-        return sum(int(stats.get(name, 0)) for name in ("calls", "rejected_calls"))
+        """How many steps it was told to take: every EVALSHA and EVAL, refused ones included."""
+        commands = self.admin.info("commandstats")
+        return sum(
+            int(commands.get(f"cmdstat_{command}", {}).get(name, 0))
+            for command in ("evalsha", "eval")
+            for name in ("calls", "rejected_calls")
+        )
 
     def waiting_steps(self) -> list[dict[str, str]]:
         """The connections whose step waits for CLIENT UNPAUSE."""
         clients: list[dict[str, str]] = self.admin.client_list()
-        return [c for c in clients if c["cmd"].startswith("evalsha") and "b" in c["flags"]]
+        return [c for c in clients if c["cmd"].startswith("eval") and "b" in c["flags"]]
+
+    def waiting_bytes(self) -> int:
+        """How much has come behind those steps, on the same connections."""
+        return sum(1 + int(client["qbuf"]) for client in self.waiting_steps())
 
 
 @contextmanager
@@ -322,10 +330,10 @@ def get(client: Client, path: str, method: str = "GET") -> HttpAnswer:
 
 def in_flight(client: Client, own: OwnStore, request: Mapping[str, Any]) -> Flight:
     """Send a request and wait until its step has come to the store, which holds it back."""
-    before = len(own.waiting_steps())
+    before = own.waiting_bytes()
     flight = client.prepare("POST", TOOL_PATH, json.dumps(request).encode(), JSON_HEADERS)
     flight.release()
-    wait_until(lambda: len(own.waiting_steps()) > before, "the step is in the store")
+    wait_until(lambda: own.waiting_bytes() > before, "the step is in the store")
     return flight
 
 

@@ -44,8 +44,8 @@ from tools import not_run_here
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_model.vocabulary import CONTRACT_VERSION, HEALTH_PATH, TOOL_PATH
 from checkpoint_reference_server.app import Settings
-from checkpoint_reference_server.connection import STORE_ANSWER_SECONDS_MAX
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.multiplexer import STORE_ANSWER_SECONDS_MAX
 from checkpoint_reference_server.serving import Options
 
 PROGRAM = (str(Path(sysconfig.get_path("scripts"), "workflow-checkpoint")),)

@@ -1,0 +1,265 @@
+"""Many requests' commands on one connection to the store, in the order in which they came.
+
+What the commands of one turn of the event loop have in common is one write and, mostly, one read:
+a client that takes a connection from a pool for each command pays twenty times the processor time
+(decision 0007). The library still makes the connection: address, TLS, password, database, primary.
+
+The conversation on a connection:
+
+1. the commands of a turn, one after the other, in one write;
+2. where replicas are waited for and one of them is a step, a mark and ``WAIT`` behind them: none
+   of the steps' answers is given out before as many replicas have what it tells of;
+3. the answers, in the same order.
+
+The mark is a write of its own, because ``WAIT`` waits for what was written on its own connection
+and for nothing else. A claim may be told ``reused`` for what another process wrote a moment ago:
+without the mark, ``WAIT`` would return at once, and a fail-over could still take that claim away.
+
+A connection that is lost, or on which nothing was answered in time, is given up whole: what was
+under way may or may not have been applied, and is never sent again (WC-ERR-5). The next command
+makes a new one.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import hiredis
+import redis.asyncio as redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ReadOnlyError, ResponseError
+
+STORE_ANSWER_SECONDS_MAX: Final = 4.0
+"""How long one request may wait for the store; leaves a second of WC-ERR-5's five."""
+STORE_CONNECT_SECONDS_MAX: Final = 2.0
+COMMANDS_MAX: Final = 4096
+"""Under way at once in one process on one connection; what comes beyond is refused at once."""
+WAIT_SECONDS_MAX: Final = 1.5
+"""How long the replicas may take. Twice that is under the bound of one answer: behind a batch
+that waits in vain, the next one must still have time to do the same."""
+MARK_PREFIX: Final = "wc:mark:"
+MARK_LIFE_MS: Final = 1000
+_WATCH_SECONDS: Final = 0.25
+
+
+class ReplicasMissingError(redis.RedisError):
+    """Fewer replicas than are waited for have what was written; it may be lost with the primary."""
+
+
+class _UnderWay(NamedTuple):
+    """One answer that is expected."""
+
+    future: "asyncio.Future[Any] | None"
+    """Who waits for it; None where nobody does (``ASKING``)."""
+    since_seconds: float
+    step_key: str | None = None
+    """The record's key, where it is a step."""
+    closes_batch: bool = False
+    """Whether it is the answer to ``WAIT``."""
+    is_mark: bool = False
+
+
+class Multiplexer:
+    """One connection at a time, made when it is needed and again after it was lost."""
+
+    def __init__(
+        self, make_connection: Callable[[], AbstractConnection], *, wait_replicas: int = 0
+    ) -> None:
+        self._make_connection = make_connection
+        self._wait_replicas = wait_replicas
+        self._carrier: _Carrier | None = None
+
+    def send(
+        self, *command: str | int, step_key: str | None = None, asking: bool = False
+    ) -> "asyncio.Future[Any]":
+        """Send a command with the others of this turn; the future is its answer.
+
+        Args:
+            command: Its name and arguments.
+            step_key: The key of a step, whose answer waits for the replicas, where any do.
+            asking: Whether to send ``ASKING`` before it, as a cluster asks for.
+
+        The future raises ``redis.exceptions.RedisError`` or ``OSError``: refused, lost, or too
+        many under way. After all but a refusal it is unknown whether the command was executed.
+        """
+        carrier = self._carrier
+        if carrier is None or carrier.is_over:
+            carrier = self._carrier = _Carrier(self._make_connection, self._wait_replicas)
+        return carrier.send(command, step_key, asking=asking)
+
+    async def aclose(self) -> None:
+        """Give up the connection, and whatever is under way on it."""
+        if self._carrier is not None:
+            await self._carrier.aclose()
+
+
+class _Carrier:
+    """One connection, from before it is made until it is lost, and what is sent on it."""
+
+    def __init__(
+        self, make_connection: Callable[[], AbstractConnection], wait_replicas: int
+    ) -> None:
+        self._make_connection = make_connection
+        self._wait_replicas = wait_replicas
+        self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
+        self._outgoing: list[tuple[bytes, _UnderWay]] = []
+        self._under_way: deque[_UnderWay] = deque()
+        self._held: list[tuple[asyncio.Future[Any], Any]] = []
+        """Answers that came and are not given out before the one to ``WAIT`` has come too."""
+        self._something_to_send = asyncio.Event()
+        self.is_over = False
+        """Whether it takes no more: what comes now goes to the next."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._carry())
+
+    def send(
+        self, command: Sequence[str | int], step_key: str | None, *, asking: bool
+    ) -> "asyncio.Future[Any]":
+        """See :meth:`Multiplexer.send`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if len(self._outgoing) + len(self._under_way) >= COMMANDS_MAX:
+            future.set_exception(redis.ConnectionError("too many commands wait for the store"))
+            return future
+        now = self._loop.time()
+        if asking:
+            self._outgoing.append((_packed("ASKING"), _UnderWay(None, now)))
+        self._outgoing.append((_packed(*command), _UnderWay(future, now, step_key)))
+        self._something_to_send.set()
+        return future
+
+    async def aclose(self) -> None:
+        """Give up the connection, and whatever is under way on it."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._end(None)  # where it was cancelled before it began
+
+    async def _carry(self) -> None:
+        reason: BaseException | None = None
+        try:
+            connection = self._make_connection()
+            try:
+                async with asyncio.timeout(STORE_CONNECT_SECONDS_MAX):
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                await self._use(connection)
+            finally:
+                with contextlib.suppress(redis.RedisError, OSError):
+                    await connection.disconnect(nowait=True)
+        except (redis.RedisError, OSError) as error:  # a TimeoutError is an OSError
+            reason = error
+        finally:
+            self._end(reason)  # whatever ended it, nobody may be left waiting
+
+    async def _use(self, connection: AbstractConnection) -> None:
+        """Send and receive until one of them ends."""
+        tasks = [
+            asyncio.create_task(part(connection))
+            for part in (self._send_all, self._receive_all, self._watch)
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._end(done.pop().exception())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self, reason: BaseException | None) -> None:
+        """Take no more, and tell whoever waits."""
+        self.is_over = True
+        waiting = [*self._under_way, *(under_way for _, under_way in self._outgoing)]
+        futures = [future for future, _ in self._held]
+        futures += [under_way.future for under_way in waiting if under_way.future is not None]
+        self._held.clear()
+        self._under_way.clear()
+        self._outgoing.clear()
+        for future in futures:
+            error = redis.ConnectionError("the connection to the store was lost")
+            error.__cause__ = reason
+            _settle(future, error)
+
+    async def _send_all(self, connection: AbstractConnection) -> None:
+        while True:
+            await self._something_to_send.wait()
+            self._something_to_send.clear()
+            batch, self._outgoing = self._outgoing, []
+            packed = [command for command, _ in batch]
+            self._under_way.extend(under_way for _, under_way in batch)
+            if self._wait_replicas:
+                keys = [under_way.step_key for _, under_way in batch if under_way.step_key]
+                if keys:
+                    # In the slot of a step, so that a cluster's node takes it.
+                    mark = _packed("SET", f"{MARK_PREFIX}{_tag(keys[-1])}", "", "PX", MARK_LIFE_MS)
+                    packed += [mark, self._wait]
+                    since_seconds = batch[0][1].since_seconds
+                    self._under_way.append(_UnderWay(None, since_seconds, is_mark=True))
+                    self._under_way.append(_UnderWay(None, since_seconds, closes_batch=True))
+            await connection.send_packed_command(packed, check_health=False)
+
+    async def _receive_all(self, connection: AbstractConnection) -> None:
+        is_marked = False
+        while True:
+            try:
+                answer: Any = await connection.read_response(
+                    timeout=math.inf, disconnect_on_error=False
+                )
+            except ResponseError as error:
+                answer = error
+            if isinstance(answer, ReadOnlyError):
+                self.is_over = True  # no primary any more; a name may by now lead to the new one
+            under_way = self._under_way.popleft()
+            if under_way.is_mark:
+                is_marked = not isinstance(answer, ResponseError)
+            elif under_way.closes_batch:
+                self._release(answer if is_marked else 0)
+            elif under_way.future is not None:
+                # A refusal by the store tells of no record, so there is nothing to wait for.
+                is_told = not isinstance(answer, ResponseError)
+                if self._wait_replicas and under_way.step_key and is_told:
+                    self._held.append((under_way.future, answer))
+                else:
+                    _settle(under_way.future, answer)
+            if self.is_over:
+                return
+
+    def _release(self, replicas: Any) -> None:
+        """Give out what the answer to ``WAIT`` allows."""
+        enough = isinstance(replicas, int) and replicas >= self._wait_replicas
+        held, self._held = self._held, []
+        for future, answer in held:
+            if enough:
+                _settle(future, answer)
+            else:
+                missing = f"{replicas} of {self._wait_replicas} replicas answered in time"
+                _settle(future, ReplicasMissingError(missing))
+
+    async def _watch(self, _: AbstractConnection) -> None:
+        """Return when nothing was answered for too long."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if self._under_way:
+                silent_seconds = self._loop.time() - self._under_way[0].since_seconds
+                if silent_seconds > STORE_ANSWER_SECONDS_MAX:
+                    return
+
+
+def _tag(key: str) -> str:
+    """The part of a key by which a cluster places it, braces and all."""
+    return key[key.index("{") : key.index("}") + 1]
+
+
+def _packed(*command: str | int) -> bytes:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # typed as of one word
+    return packed
+
+
+def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:
+    if future.done():
+        return  # whoever waited for it went away
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

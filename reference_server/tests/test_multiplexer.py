@@ -1,0 +1,259 @@
+"""One connection for many requests: who gets which answer, and what becomes of them without one.
+
+On a server that says what the test wants it to, byte by byte; the real store is in the tests of
+faults and of fail-overs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import redis.asyncio as redis
+from redis.asyncio.connection import AbstractConnection
+
+from checkpoint_reference_server import multiplexer
+from checkpoint_reference_server.multiplexer import (
+    COMMANDS_MAX,
+    Multiplexer,
+    ReplicasMissingError,
+)
+
+KEY = "wc:{workflow}"
+Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def store(*conversations: Conversation) -> AsyncIterator[Callable[[], AbstractConnection]]:
+    """A server that holds one conversation after the other, each on a connection of its own."""
+    left = list(conversations)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await left.pop(0)(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+
+    def connection() -> AbstractConnection:
+        # Old enough a protocol to begin with no conversation of its own.
+        return redis.Connection(
+            host=host, port=port, protocol=2, driver_info=None, decode_responses=True
+        )
+
+    try:
+        yield connection
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def commands(reader: asyncio.StreamReader, count: int) -> list[list[str]]:
+    """The next commands, each as its words."""
+    return [await _command(reader) for _ in range(count)]
+
+
+async def _command(reader: asyncio.StreamReader) -> list[str]:
+    words = []
+    for _ in range(int((await reader.readline())[1:])):
+        await reader.readline()
+        words.append((await reader.readline())[:-2].decode())
+    return words
+
+
+def test_each_gets_its_own_answer_and_one_turn_is_one_write() -> None:
+    """In the order of the commands, whoever waits for them."""
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(65536)
+        assert first.count(b"ECHO") == 3
+        writer.write(b":1\r\n-ERR no\r\n:3\r\n")
+
+    async def run() -> list[object]:
+        async with store(conversation) as connection:
+            one = Multiplexer(connection)
+            futures = [one.send("ECHO", number) for number in range(3)]
+            answers = await asyncio.gather(*futures, return_exceptions=True)
+            await one.aclose()
+            return list(answers)
+
+    first, refused, third = asyncio.run(run())
+    assert (first, third) == (1, 3)
+    assert isinstance(refused, redis.ResponseError)
+
+
+def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another() -> None:
+    """WC-ERR-5: none of it is sent again."""
+    seen: list[list[str]] = []
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.extend(await commands(reader, 2))
+        writer.write(b":1\r\n")
+
+    async def lives(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.extend(await commands(reader, 1))
+        writer.write(b":3\r\n")
+        await reader.read()
+
+    async def run() -> list[object]:
+        async with store(dies, lives) as connection:
+            one = Multiplexer(connection)
+            answers = await asyncio.gather(
+                one.send("FIRST"), one.send("SECOND"), return_exceptions=True
+            )
+            third = await one.send("THIRD")
+            await one.aclose()
+            return [*answers, third]
+
+    first, second, third = asyncio.run(run())
+    assert (first, third) == (1, 3)
+    assert isinstance(second, redis.ConnectionError)
+    assert seen == [["FIRST"], ["SECOND"], ["THIRD"]]
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_nobody_elses() -> None:
+    """A request that was given up leaves its place in the order."""
+
+    async def run() -> object:
+        given_up = asyncio.Event()
+
+        async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await commands(reader, 2)
+            await given_up.wait()
+            writer.write(b":1\r\n:2\r\n")
+            await reader.read()
+
+        async with store(conversation) as connection:
+            one = Multiplexer(connection)
+            first, second = one.send("FIRST"), one.send("SECOND")
+            first.cancel()
+            given_up.set()
+            answer = await second
+            await one.aclose()
+            return answer
+
+    assert asyncio.run(run()) == 2
+
+
+def test_silence_is_the_end_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that vanished without a word is not waited for for ever (WC-ERR-5)."""
+    monkeypatch.setattr(multiplexer, "STORE_ANSWER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(multiplexer, "_WATCH_SECONDS", 0.01)
+
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        assert await reader.read(65536)
+        assert await reader.read() == b""  # it is hung up
+
+    async def run() -> None:
+        async with store(silent) as connection:
+            one = Multiplexer(connection)
+            with pytest.raises(redis.ConnectionError, match="was lost"):
+                await asyncio.wait_for(one.send("ANYTHING"), 10)
+            await one.aclose()
+
+    asyncio.run(run())
+
+
+def test_no_more_is_taken_than_can_wait() -> None:
+    """The queue to a store that does not answer has an end."""
+
+    async def run() -> None:
+        async with store() as connection:
+            one = Multiplexer(connection)
+            waiting = [one.send("PING") for _ in range(COMMANDS_MAX)]
+            with pytest.raises(redis.ConnectionError, match="too many"):
+                await one.send("PING")
+            await one.aclose()
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(answer, redis.ConnectionError) for answer in answers)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("mark_and_wait", "gives"),
+    [
+        (b"+OK\r\n:2\r\n", 1),
+        (b"+OK\r\n:1\r\n", ReplicasMissingError),
+        (b"-OOM full\r\n:2\r\n", ReplicasMissingError),
+    ],
+)
+def test_a_steps_answer_waits_for_the_replicas(mark_and_wait: bytes, gives: object) -> None:
+    """Behind a mark, without which WAIT would not speak of what others wrote."""
+    seen: list[list[str]] = []
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.extend(await commands(reader, 5))
+        writer.write(b":1\r\n-NOSCRIPT\r\n+PONG\r\n")
+        await writer.drain()
+        # What tells of no record does not wait; and only it came by now.
+        assert await pong == "PONG"
+        assert isinstance((await asyncio.gather(unknown, return_exceptions=True))[0], Exception)
+        assert not step.done()
+        writer.write(mark_and_wait)
+        await reader.read()
+
+    step: asyncio.Future[object]
+    unknown: asyncio.Future[object]
+    pong: asyncio.Future[object]
+
+    async def run() -> object:
+        nonlocal step, unknown, pong
+        async with store(conversation) as connection:
+            one = Multiplexer(connection, wait_replicas=2)
+            step = one.send("EVALSHA", step_key=KEY)
+            unknown = one.send("EVALSHA", step_key=KEY)
+            pong = one.send("PING")
+            (answer,) = await asyncio.gather(step, return_exceptions=True)
+            await one.aclose()
+            return answer
+
+    answer = asyncio.run(run())
+    assert answer == gives or (isinstance(gives, type) and isinstance(answer, gives))
+    assert [words[0] for words in seen] == ["EVALSHA", "EVALSHA", "PING", "SET", "WAIT"]
+    assert seen[3][1:] == ["wc:mark:{workflow}", "", "PX", "1000"]
+    assert seen[4][1] == "2"
+
+
+def test_what_was_held_is_given_up_with_the_connection() -> None:
+    """An answer that came, and a primary that died before its replicas had it."""
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 3)
+        writer.write(b":1\r\n+OK\r\n")
+
+    async def run() -> None:
+        async with store(conversation) as connection:
+            one = Multiplexer(connection, wait_replicas=1)
+            with pytest.raises(redis.ConnectionError, match="was lost"):
+                await asyncio.wait_for(one.send("EVALSHA", step_key=KEY), 10)
+            await one.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_no_primary_any_more_is_left() -> None:
+    """READONLY: a name may lead to another by now."""
+
+    async def replica(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b"-READONLY You can't write against a read only replica.\r\n")
+        assert await reader.read() == b""
+
+    async def primary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b":1\r\n")
+        await reader.read()
+
+    async def run() -> object:
+        async with store(replica, primary) as connection:
+            one = Multiplexer(connection)
+            with pytest.raises(redis.ResponseError):
+                await one.send("EVALSHA")
+            answer = await one.send("EVALSHA")
+            await one.aclose()
+            return answer
+
+    assert asyncio.run(run()) == 1
