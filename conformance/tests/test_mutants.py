@@ -198,6 +198,47 @@ def test_a_survivor_makes_the_command_fail(monkeypatch: pytest.MonkeyPatch) -> N
     assert "must name WC-CLAIM-8; named: none" in done.output
 
 
+def test_a_misfit_makes_the_command_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told neither as killed nor as a survivor."""
+    fault = Edited((Edit(old="no such text", new=""),))
+    mutant = replace(ZOO["recovers-as-claimed"], fault=fault, name="misfit")
+    monkeypatch.setattr("checkpoint_conformance.mutants.zoo.ZOO", {"misfit": mutant})
+    done = call("run", "misfit")
+    assert done.exit_code == 1
+    assert "✗ misfit  is none: its edit does not fit" in done.output
+    assert "not once in any script: no such text" in done.output
+
+
+@pytest.mark.parametrize(("named", "status"), [((), 0), (("WC-TIME-1",), 1)])
+def test_a_false_alarm_makes_the_command_fail(
+    monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], status: int
+) -> None:
+    """However well the mutants are caught."""
+    seeds: list[int] = []
+
+    def alarms(_: Keeper, seed: int, **__: object) -> tuple[str, ...]:
+        seeds.append(seed)
+        return named if seed == 2 else ()
+
+    monkeypatch.setattr(Keeper, "alarms", alarms)
+    done = call("run", "--seeds", "3", "starts-uncertain")
+    assert seeds == [1, 2, 3]
+    assert ("✗ says WC-TIME-1 of the right server, seed 2" in done.output) is bool(named)
+    assert done.exit_code == status, done.output
+
+
+def test_the_page_counts_layers_and_false_alarms(keeper: Keeper) -> None:
+    """Which check was first, and over how many runs of the right server nothing was said."""
+    outcomes = [keeper.play(ZOO[name]) for name in ("starts-uncertain", "stays-abandoned")]
+    ran = showing.Ran(
+        outcomes=outcomes, profile="brief", whole=False, every_check=False, seeds=20, alarms={}
+    )
+    page = showing.as_matrix(ran)
+    assert "False alarms: 0 over 20 runs of every check" in page
+    assert "| vectors | 1 | 1 | 1 |\n| walk | 1 | 1 | 1 |\n" in page
+    assert "| WC-CLAIM-1 |  | walk |\n" in page
+
+
 def test_an_unknown_name_is_told_with_what_comes_near() -> None:
     """Exit 2."""
     done = call("run", "recover-as-claimed")

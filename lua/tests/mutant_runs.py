@@ -1,11 +1,12 @@
 """Runs every mutant of the Lua scripts, and writes what became of them.
 
-    python lua/tests/mutant_runs.py [--page docs/lua-mutants.md] [--check 60] [--seed 1]
+    python lua/tests/mutant_runs.py [--page docs/lua-mutants.md] [--check 60] [--world cells]
 
 Each mutant is called as :mod:`calls` says until it does what it must not. Those that never do must
 stand in ``listed_mutants.yaml`` as equivalent. With ``--check``, so many of those that a server
 could show by its answers are then put into the reference server and checked as any target is. That
-must not pass either, unless the list says why the mutant is hidden behind a server.
+must not pass either, unless the list says why the mutant is hidden behind a server. With
+``--world``, those that are said to be equivalent go through every step of a world besides.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from typing import Final
 import redis
 import yaml
 from calls import CLOCKS, MISUSE, PARTS, STEPS, WORLDS_OF_STEPS, Caller, Difference
+from differential import Covered, differences
+from differential import Difference as AnyDifference
 from lua_mutants import LuaMutant, all_mutants
 
 from checkpoint_conformance.checks import CHECKS
@@ -34,6 +37,8 @@ from checkpoint_conformance.mutants.mutant import Edit, Edited, Kind, Mutant
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, Check, Run
 from checkpoint_lua import scripts
+from checkpoint_model.exploration import World
+from checkpoint_model.worlds import WORLDS
 from checkpoint_reference_server.store import open_store
 
 LISTED: Final = Path(__file__).parent / "listed_mutants.yaml"
@@ -153,6 +158,13 @@ def through_check(keeper: Keeper, mutant: LuaMutant) -> Checked:
     return keeper.play(wrong, profile=PROFILES["quick"], instead=decisions_first)
 
 
+def first_step_apart(
+    client: "redis.Redis", mutant: LuaMutant, world: World
+) -> AnyDifference | None:
+    """The first step of a world on which a mutant is not the scripts; None where it is in all."""
+    return next(differences(client, world, Covered(), texts=mutant.scripts()), None)
+
+
 def is_killed(checked: Checked) -> bool:
     """Whether a check said something against a mutant, or could say nothing for lost answers."""
     return bool(checked.named) or checked.unanswered
@@ -174,24 +186,30 @@ Every single-point change of `lua/checkpoint_lua/scripts` that its grammar allow
 constants, words, variables, conditions, rows in another order, statements and elements left out.
 `lua/tests/lua_mutants.py` makes them. The one-step differential calls each until it does what the
 model says it must not: a wrong reply, an error, another hash in the store, another native expiry.
-Written by `nox -s lua_mutants`; tests hold the lists to the scripts, and run every mutant.
+Written by `nox -s lua_mutants`; tests run every mutant, and hold the figures and the lists to what
+came of it.
 
 """
 
 
-def page(outcomes: Sequence[Outcome], seconds: float, checks: Sequence[Checked]) -> str:
+def page(
+    outcomes: Sequence[Outcome], seconds: float, checks: Sequence[Checked], world: str | None
+) -> str:
     """The page of the documentation.
 
     Args:
         outcomes: of every mutant.
         seconds: of the processor, that of the store included, which they took.
         checks: of those that the reference server was checked with.
+        world: through which the equivalent ones went besides.
     """
     return "\n".join(
         [
             _HEAD + "## Figures",
             "",
-            *_figures(outcomes, seconds),
+            *figure_lines(outcomes),
+            "",
+            f"All of them took {seconds:.0f} s of the processor, the store's included.",
             "",
             "## What tells them",
             "",
@@ -203,21 +221,23 @@ def page(outcomes: Sequence[Outcome], seconds: float, checks: Sequence[Checked])
             "",
             "## Equivalent",
             "",
-            "Changes that nobody can tell from the scripts:",
+            "Changes that nobody can tell from the scripts"
+            + (f"; they went through every step of the world `{world}` besides:" if world else ":"),
             "",
-            *_listed("equivalent"),
+            *listed_lines("equivalent"),
             "",
             "## Hidden behind the server",
             "",
             "Changes that the differential tells, and that nobody can who has a server alone:",
             "",
-            *_listed("hidden"),
+            *listed_lines("hidden"),
             "",
         ]
     )
 
 
-def _figures(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
+def figure_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What became of them, by file and by change."""
     columns = (Fate.KILLED, Fate.EQUIVALENT, Fate.NO_LUA)
     yield "| file | made | killed | equivalent | no Lua |"
     yield "|---|--:|--:|--:|--:|"
@@ -229,7 +249,6 @@ def _figures(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
     survivors = [f"`{o.mutant.id}`" for o in outcomes if o.fate not in columns]
     yield ""
     yield f"Survivors that are not listed: {', '.join(survivors) or 'none'}."
-    yield f"All of them took {seconds:.0f} s of the processor, the store's included."
 
 
 def _counted(
@@ -282,7 +301,8 @@ def _checked(checks: Sequence[Checked]) -> Iterator[str]:
     yield f"Survivors that are not listed: {', '.join(f'`{name}`' for name in beyond) or 'none'}."
 
 
-def _listed(kind: str) -> Iterator[str]:
+def listed_lines(kind: str) -> Iterator[str]:
+    """A table of the reasons of a kind, with the changes that each is of."""
     yield "| why | changes |"
     yield "|---|---|"
     for reason in reasons(kind):
@@ -299,6 +319,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write what came of it there")
     parser.add_argument("--check", type=int, default=0, help="how many go through a whole check")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of those")
+    parser.add_argument("--world", choices=WORLDS, help="what equivalent ones go through besides")
     given = parser.parse_args()
     with (
         open_store(None) as store,
@@ -311,7 +332,14 @@ def main() -> None:
         seconds = time.process_time() - began
         seconds += float(usage["used_cpu_user"]) + float(usage["used_cpu_sys"])
         chosen = list(sample(caller, given.check, given.seed))
-    wrong = [str(o) for o in outcomes if o.fate in (Fate.SURVIVED, Fate.NOT_EQUIVALENT)]
+        apart = [
+            f"{outcome.mutant.id} is no equivalent: {found}"
+            for outcome in outcomes
+            if given.world and outcome.fate is Fate.EQUIVALENT
+            if (found := first_step_apart(client, outcome.mutant, WORLDS[given.world]))
+        ]
+    wrong = [*apart]
+    wrong += [str(o) for o in outcomes if o.fate in (Fate.SURVIVED, Fate.NOT_EQUIVALENT)]
     wrong += [f"{name} is listed, and is another mutant or none by now" for name in stale()]
     checks = []
     hidden = listed_changes("hidden")
@@ -326,7 +354,7 @@ def main() -> None:
                 what = "is hidden, and was found" if killed else "passed the check"
                 wrong.append(f"{mutant.id} {what}: {mutant.diff}")
     if given.page:
-        given.page.write_text(page(outcomes, seconds, checks), encoding="utf-8")
+        given.page.write_text(page(outcomes, seconds, checks, given.world), encoding="utf-8")
     sys.stdout.writelines(f"{line}\n" for line in wrong)
     fates = Counter(outcome.fate for outcome in outcomes)
     sys.stdout.write(f"{len(outcomes)} mutants: {dict(fates)}, {seconds:.0f} s of the processor\n")

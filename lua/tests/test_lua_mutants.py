@@ -3,16 +3,31 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 from calls import CLOCKS, PARTS, STEPS, Caller
 from lua_mutants import LuaMutant, all_mutants, files, nodes, tree
-from mutant_runs import Fate, is_killed, listed_changes, run, sample, stale, through_check
+from mutant_runs import (
+    Fate,
+    figure_lines,
+    first_step_apart,
+    is_killed,
+    listed_changes,
+    listed_lines,
+    run,
+    sample,
+    stale,
+    through_check,
+)
 
 from checkpoint_conformance.mutants.keeping import Keeper
 from checkpoint_lua import scripts
 from checkpoint_lua.loader import source
+from checkpoint_model.worlds import WORLDS
+
+PAGE = Path(__file__).parents[2] / "docs/lua-mutants.md"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +58,9 @@ def test_every_mutant_is_told_or_listed(caller: Caller) -> None:
     assert fates[Fate.EQUIVALENT] == len(listed_changes("equivalent"))
     # The grammar and the scripts decide how many there are; a few that are left would be no news.
     assert fates[Fate.KILLED] > 1_000
+    page = PAGE.read_text(encoding="utf-8")
+    for lines in (figure_lines(outcomes), listed_lines("equivalent"), listed_lines("hidden")):
+        assert "\n".join(lines) in page, "to be written anew: nox -s lua_mutants"
     ways = {outcome.difference.what for outcome in outcomes if outcome.difference}
     assert ways == {"reply", "error", "stored", "expiry"}
 
@@ -79,6 +97,14 @@ def test_a_survivor_that_is_not_listed_is_told(
     alive = next(iter(listed_changes("equivalent")))
     monkeypatch.setattr("mutant_runs.listed_changes", lambda _: {})
     assert [outcome.fate for outcome in run(caller, [mutant(alive)])] == [Fate.SURVIVED]
+
+
+def test_what_is_equivalent_can_go_through_a_world(valkey_url: str) -> None:
+    """And what is not shows there."""
+    alive = mutant(next(iter(listed_changes("equivalent"))))
+    with redis.Redis.from_url(valkey_url, decode_responses=True) as client:
+        assert first_step_apart(client, alive, WORLDS["tiny"]) is None
+        assert first_step_apart(client, mutant("claim.lua:61:negated"), WORLDS["tiny"]) is not None
 
 
 def test_what_does_not_compile_is_counted_apart(caller: Caller) -> None:
