@@ -91,7 +91,7 @@ def lua_mutants(session: nox.Session) -> None:
     session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
     session.env["PYTHONPATH"] = os.pathsep.join(("lua/tests", "model/tests"))
     session.run(
-        *("python", "lua/tests/mutant_runs.py", "--check", "60", "--world", "cells"),
+        *("python", "lua/tests/mutant_runs.py", "--check", "60", "--world", "configurations"),
         *("--page", "docs/lua-mutants.md", *session.posargs),
     )
 

@@ -1,6 +1,6 @@
 """Runs every mutant of the Lua scripts, and writes what became of them.
 
-    python lua/tests/mutant_runs.py [--page docs/lua-mutants.md] [--check 60] [--world cells]
+    python lua/tests/mutant_runs.py [--page FILE] [--check 60] [--seed 1] [--world configurations]
 
 Each mutant is called as :mod:`calls` says until it does what it must not. Those that never do must
 stand in ``listed_mutants.yaml`` as equivalent. With ``--check``, so many of those that a server
