@@ -87,11 +87,11 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lua_mutants(session: nox.Session) -> None:
-    """Run every mutant of the scripts, sixty of them through a whole check, and write the page."""
+    """Run every mutant of the scripts, 400 of them through a whole check, and write the page."""
     session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
     session.env["PYTHONPATH"] = os.pathsep.join(("lua/tests", "model/tests"))
     session.run(
-        *("python", "lua/tests/mutant_runs.py", "--check", "60", "--world", "configurations"),
+        *("python", "lua/tests/mutant_runs.py", "--check", "400", "--world", "configurations"),
         *("--page", "docs/lua-mutants.md", *session.posargs),
     )
 

@@ -1,6 +1,6 @@
 """Runs every mutant of the Lua scripts, and writes what became of them.
 
-    python lua/tests/mutant_runs.py [--page FILE] [--check 60] [--seed 1] [--world configurations]
+    python lua/tests/mutant_runs.py [--page FILE] [--check 400] [--seed 1] [--world configurations]
 
 Each mutant is called as :mod:`calls` says until it does what it must not. Those that never do must
 stand in ``listed_mutants.yaml`` as equivalent. With ``--check``, so many of those that a server
@@ -31,11 +31,11 @@ from lua_mutants import LuaMutant, all_mutants
 
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.checks.logs import judge_logs
-from checkpoint_conformance.mutants.keeping import Keeper
+from checkpoint_conformance.mutants.keeping import BRIEF, Keeper
 from checkpoint_conformance.mutants.keeping import Outcome as Checked
 from checkpoint_conformance.mutants.mutant import Edit, Edited, Kind, Mutant
 from checkpoint_conformance.rules import Binding
-from checkpoint_conformance.run import PROFILES, Check, Run
+from checkpoint_conformance.run import Check, Run
 from checkpoint_lua import scripts
 from checkpoint_model.exploration import World
 from checkpoint_model.worlds import WORLDS
@@ -155,7 +155,7 @@ def through_check(keeper: Keeper, mutant: LuaMutant) -> Checked:
         rules=(),
         part=decisions_first,
     )
-    return keeper.play(wrong, profile=PROFILES["quick"], instead=decisions_first)
+    return keeper.play(wrong, profile=BRIEF, instead=decisions_first)
 
 
 def first_step_apart(

@@ -66,7 +66,7 @@ def test_every_mutant_is_told_or_listed(caller: Caller) -> None:
 
 
 SAMPLE = 8
-"""How many go through a check here; ``nox -s lua_mutants`` takes sixty."""
+"""How many go through a check here; ``nox -s lua_mutants`` takes 400."""
 
 
 def test_a_sample_of_what_answers_tell_is_caught_by_a_check(caller: Caller) -> None:
