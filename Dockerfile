@@ -10,7 +10,7 @@ WORKDIR /source
 COPY . .
 RUN python -m venv /opt/workflow-checkpoint \
     && /opt/workflow-checkpoint/bin/pip install --no-cache-dir --disable-pip-version-check \
-        '.[server,embedded,mcp]'
+        '.[server,embedded,mcp,metrics,otel]'
 
 FROM python:3.12.8-slim-bookworm
 LABEL org.opencontainers.image.title="workflow-checkpoint" \

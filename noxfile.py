@@ -9,6 +9,9 @@ nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluste
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
 nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
+nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
+nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
+nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -16,6 +19,7 @@ nox -s overhead      what does a call over MCP cost more than over HTTP?
 nox -s changelog     is there a changelog fragment, and what would the changelog say?
 """
 
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -29,6 +33,9 @@ nox.options.reuse_existing_virtualenvs = "CI" not in os.environ
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+EVERYTHING = ".[server,embedded,containers,load,mcp,metrics,otel]"
+DEPLOYED = "server,mcp,metrics,otel"
+"""The extras of a deployment whose store is its own."""
 PACKAGES = {
     Path(path).name for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 }
@@ -37,7 +44,9 @@ PACKAGES = {
 @nox.session
 def tests(session: nox.Session) -> None:
     """Install everything and run every test, as many at once as there are processors."""
-    session.install("-e", ".[server,embedded,containers,load,mcp]", *dependencies("test"))
+    session.install(
+        "-e", ".[server,embedded,containers,load,mcp,metrics,otel]", *dependencies("test")
+    )
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
@@ -46,7 +55,7 @@ def lint(session: nox.Session) -> None:
     """Ruff, mypy strict over code and tests."""
     session.install(
         "-e",
-        ".[server,embedded,containers,load,mcp]",
+        EVERYTHING,
         *dependencies("test"),
         *dependencies("lint"),
         "nox",
@@ -137,6 +146,60 @@ def descriptions(session: nox.Session) -> None:
     session.run("python", "reference_server/tests/registry_examples.py")
     published = "reference_server/checkpoint_reference_server/registry/published"
     session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Send a hundred thousand bad inputs, or as many as `-- --inputs N --seed N` says."""
+    session.install("-e", ".[server,embedded,mcp,metrics,otel]", *dependencies("test"))
+    session.env["PYTHONPATH"] = os.pathsep.join(["model/tests", "reference_server/tests"])
+    session.run("python", "reference_server/tests/fuzzing.py", *session.posargs)
+
+
+@nox.session(default=False)
+def secured(session: nox.Session) -> None:
+    """Check a server that has everything on: tokens, limits, TLS, metrics, both bindings."""
+    session.install("-e", EVERYTHING, *dependencies("test"))
+    session.run("pytest", "-m", "large", "reference_server/tests/test_security.py")
+
+
+@nox.session(default=False)
+def audit(session: nox.Session) -> None:
+    """Ask the vulnerability service of every installed package, and write an SBOM.
+
+    Into `sbom.cdx.json` (CycloneDX), of what a deployment installs and nothing of what tests do.
+    """
+    session.install("cyclonedx-bom>=5", "pip-audit>=2.7")
+    deployed = Path(session.create_tmp()) / "deployed"
+    session.run("python", "-m", "venv", "--clear", str(deployed))
+    python = str(deployed / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", f".[{DEPLOYED}]", external=True)
+    session.run(
+        *("cyclonedx-py", "environment", python, "--pyproject", "pyproject.toml"),
+        *("--output-reproducible", "--of", "JSON", "--output-file", "sbom.cdx.json"),
+    )
+    (packages,) = deployed.glob("lib/python*/site-packages")
+    report = deployed.with_name("audit.json")
+    session.run(
+        *("pip-audit", "--path", str(packages), "--progress-spinner", "off"),
+        *("--format", "json", "--output", str(report)),
+        success_codes=[0, 1],  # 1: something is vulnerable, which is told below
+    )
+    audited = json.loads(report.read_text())["dependencies"]
+    known = [package for package in audited if "skip_reason" not in package]
+    vulnerable = [
+        f"{package['name']} {package['version']}" for package in known if package["vulns"]
+    ]
+    ours = PROJECT["project"]["name"]
+    unknown = [p["name"] for p in audited if p not in known and p["name"] != ours]
+    session.log(f"{len(known)} packages audited, {len(vulnerable)} vulnerable")
+    if unknown:
+        session.error(
+            f"the vulnerability service could not be asked of {len(unknown)} packages, so NOTHING "
+            f"is known of them: {', '.join(unknown)}"
+        )
+    if vulnerable:
+        session.error(f"vulnerable: {', '.join(vulnerable)} (see {report})")
 
 
 @nox.session(default=False)

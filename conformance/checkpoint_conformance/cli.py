@@ -22,6 +22,10 @@ COMMANDS: Final = {
         "checkpoint_conformance.commands:doctor",
         "Look at a target before it is checked, and explain what is found.",
     ),
+    "drain": (
+        "checkpoint_reference_server.commands:drain",
+        "Pause claims, wait until no record is left, and let the HMAC key be changed.",
+    ),
     "explain": (
         "checkpoint_conformance.commands:explain",
         "Explain one rule: its text, how it is tested, what breaks it.",

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib import metadata
 from typing import Any, Final
 
@@ -419,6 +420,7 @@ def _events(body: bytes) -> Sequence[bytes]:
     ]
 
 
+@cache
 def _client_info() -> dict[str, str]:
     return {"name": "workflow-checkpoint", "version": metadata.version("workflow-checkpoint")}
 

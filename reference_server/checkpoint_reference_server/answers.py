@@ -98,7 +98,11 @@ def decided_problem(code: ErrorCode, reply: Reply) -> dict[str, Any]:
 
 
 def problem(
-    code: ErrorCode, *, http_status: int | None = None, detail: str | None = None
+    code: ErrorCode,
+    *,
+    http_status: int | None = None,
+    detail: str | None = None,
+    retry_after_seconds: int | None = None,
 ) -> dict[str, Any]:
     """The problem object of section 8. A ``detail`` must quote nothing of the request."""
     row = ERRORS[code]
@@ -114,5 +118,5 @@ def problem(
         "recovery": words.recovery,
     }
     if row.retry:
-        members["retry_after_seconds"] = RETRY_AFTER_SECONDS[code]
+        members["retry_after_seconds"] = retry_after_seconds or RETRY_AFTER_SECONDS[code]
     return members

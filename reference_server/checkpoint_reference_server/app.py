@@ -1,10 +1,13 @@
 """The bindings (HTTP here, MCP put in) and the published descriptions as an ASGI application."""
 
+import asyncio
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -15,7 +18,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from checkpoint_lua import KEY_PREFIX
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_reference_server import telemetry
+from checkpoint_reference_server.accounts import Accounts
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.connection import (
     StoreUnavailableError,
@@ -25,11 +31,18 @@ from checkpoint_reference_server.connection import (
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.documents import descriptions
-from checkpoint_reference_server.logs import configure
+from checkpoint_reference_server.gate import NO_STORE, Gate, Refusal
+from checkpoint_reference_server.key_change import KeyMark
+from checkpoint_reference_server.logs import configure, log_notice
+from checkpoint_reference_server.measures import Measures, Sink
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
-_NO_STORE = {"Cache-Control": "no-store"}
+HEALTH_KEY: Final = f"{KEY_PREFIX}health"
+HEALTH_KEY_MS: Final = 1000
+"""How long what was written to see whether the store takes writes lies there."""
+HEALTH_WRITE_SECONDS_MAX: Final = 1.0
+"""How long that write may take; whoever asks for the health waits for it too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +56,17 @@ class Settings:
     hmac_key: bytes
     controls_port: int | None = None
     """The loopback port whose connections reach the test controls, where they are on."""
-    mcp_callers: Callers | None = None
-    """Who may call over MCP; None where that binding is not offered."""
+    callers: Callers = field(default_factory=Callers)
+    """The hosts and origins that are admitted."""
+    offers_mcp: bool = False
+    tokens_file: Path | None = None
+    """The accounts and their tokens; None where everybody may call."""
+    rate_limit: str | None = None
+    """How many requests each account may send, such as ``100/minute``; None for any number."""
+    marks_key: bool = True
+    """Whether the store is told which key claims are decided under; not a made-up one."""
+    metrics: bool = False
+    """Whether Prometheus is told what is measured, in files that another thread serves."""
     log_level: str = "info"
     deployment: Deployment = field(default_factory=Deployment)
     """What the published descriptions say of this deployment."""
@@ -58,7 +80,9 @@ def create_app(settings: Settings) -> ASGIApp:
     """The application of one process. Connects to the store when the first request needs it.
 
     Raises:
-        ValueError: the HMAC key is too short (WC-ID-5).
+        ValueError: the HMAC key is too short (WC-ID-5), or the rate limit is no rate.
+        TokensError: the tokens file cannot be used.
+        TelemetryError: the environment asks for telemetry that there is not.
     """
     configure(settings.log_level)
     log = structlog.get_logger()
@@ -68,9 +92,24 @@ def create_app(settings: Settings) -> ASGIApp:
         wait_replicas=settings.wait_replicas,
     )
     controls = None if settings.controls_port is None else Controls()
-    tool = Tool(store.steps, Digests(settings.hmac_key), controls)
+    digests = Digests(settings.hmac_key)
+    mark = KeyMark(store.client, digests.fingerprint) if settings.marks_key else None
+    limiter = None
+    if settings.rate_limit is not None:
+        from checkpoint_reference_server.limiter import Limiter, read_rate
 
-    def log_answer(binding: str, answer: Answer, started: float) -> None:
+        limiter = Limiter(store.steps, digests, read_rate(settings.rate_limit))
+    tool = Tool(store.steps, digests, controls, mark=mark, limiter=limiter)
+    accounts = None if settings.tokens_file is None else Accounts(settings.tokens_file)
+    gate = Gate(settings.callers, accounts)
+    measures = Measures(_sinks(settings))
+
+    def finish(
+        binding: str, answer: Answer | None, started: float, headers: Mapping[str, str]
+    ) -> None:
+        measures.ended(binding, answer, started, headers)
+        if answer is None:
+            return
         log.debug(
             "request",
             binding=binding,
@@ -81,49 +120,70 @@ def create_app(settings: Settings) -> ASGIApp:
         )
 
     async def checkpoint(request: Request) -> Response:
-        started = time.perf_counter()
-        body = await _read(request, BODY_BYTES_MAX)
         headers = request.headers
-        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
-        codings = ", ".join(headers.getlist("content-encoding")) or None
-        answer = await tool.answer(body, headers.get("content-type"), codings)
-        log_answer("http", answer, started)
+        caller = gate.admit(headers, request.scope["client"])
+        if isinstance(caller, Refusal):
+            measures.refused(caller.reason)
+            return caller.response()
+        started = measures.began()
+        answer = None
+        try:
+            body = await _read(request, BODY_BYTES_MAX)
+            # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
+            codings = ", ".join(headers.getlist("content-encoding")) or None
+            answer = await tool.answer(body, headers.get("content-type"), codings, caller)
+        finally:
+            finish("http", answer, started, headers)
         return _response(answer)
 
     async def health(_: Request) -> Response:
-        try:
-            async with unavailable_when_it_fails():
-                await store.steps.ping()
-            answers = controls is None or controls.dependency_available
-        except StoreUnavailableError:
-            answers = False
-        body = {"store": "answers" if answers else "does not answer"}
+        """WC-HTTP-3; and whether it takes writes, which a store that answers need not."""
+        answers, writes = False, False
+        if controls is None or controls.dependency_available:
+            try:
+                async with unavailable_when_it_fails():
+                    await store.steps.ping()
+                    answers = True
+                    async with asyncio.timeout(HEALTH_WRITE_SECONDS_MAX):
+                        # Not among the steps, which would wait behind it.
+                        await store.client.set(HEALTH_KEY, "", px=HEALTH_KEY_MS)
+                    writes = True
+            except StoreUnavailableError:
+                pass  # what was found until then is told
+        body = {
+            "store": "answers" if answers else "does not answer",
+            "writes": "taken" if writes else "not taken",
+        }
         return Response(
             msgspec.json.encode(body),
             200 if answers else 503,
-            {**_NO_STORE},
+            NO_STORE,
             media_type="application/json",
         )
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
+        yield {"cut": measures.cut}  # which the HTTP layer finds there (`protocol.py`)
         await store.aclose()
+        measures.close()
 
     served = [
         Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
-        *descriptions(settings.deployment),
+        *descriptions(settings.deployment, gate),
     ]
-    if settings.mcp_callers is not None:
+    if settings.offers_mcp:
         # Imported here, for it needs an extra of its own.
         from checkpoint_reference_server.mcp_binding import MESSAGE_BYTES_MAX, McpBinding
 
-        binding = McpBinding(tool, settings.mcp_callers, log_answer)
+        binding = McpBinding(tool, gate, measures, finish)
 
         async def mcp(request: Request) -> Response:
+            caller = binding.admit(request.headers, request.scope["client"])
+            if isinstance(caller, Response):
+                return caller
             body = await _read(request, MESSAGE_BYTES_MAX)
-            return await binding.answer(request.headers, body)
+            return await binding.answer(request.headers, body, caller)
 
         # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
         served.append(Route(MCP_PATH, mcp, methods=["POST"]))
@@ -144,6 +204,23 @@ def create_app(settings: Settings) -> ASGIApp:
     )
 
 
+def _sinks(settings: Settings) -> list[Sink]:
+    """Who is told what is measured. Each needs an extra of its own, so imported here."""
+    sinks: list[Sink] = []
+    if settings.metrics:
+        from checkpoint_reference_server.prometheus import PrometheusSink
+
+        sinks.append(PrometheusSink())
+    if telemetry.wanted_signals(os.environ):
+        if telemetry.is_installed():
+            sink = telemetry.make_sink(os.environ)
+            assert sink is not None
+            sinks.append(sink)
+        else:
+            log_notice("telemetry", "OTEL_… is set, and the extra [otel] is not installed")
+    return sinks
+
+
 async def _read(request: Request, bytes_max: int) -> bytes:
     """The body, or as much of it as shows that it is too long."""
     body = bytearray()
@@ -155,7 +232,7 @@ async def _read(request: Request, bytes_max: int) -> bytes:
 
 
 def _response(answer: Answer) -> Response:
-    headers = dict(_NO_STORE)
+    headers = dict(NO_STORE)
     retry_after = answer.members.get("retry_after_seconds")
     if retry_after is not None:
         headers["Retry-After"] = str(retry_after)

@@ -1,4 +1,4 @@
-"""Who may call over MCP from a browser: the defence against DNS rebinding.
+"""Who may call from a browser, by either binding: the defence against DNS rebinding.
 
 A page whose name its owner points at 127.0.0.1 makes its visitor's browser talk to this server as
 if they were of one origin. What the browser cannot hide is the name: it is in ``Host``, and the
@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _OWN_NAME: Final = "localhost"
-_MISDIRECTED: Final = 421
-_FORBIDDEN: Final = 403
+MISDIRECTED: Final = 421
+FORBIDDEN: Final = 403
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +48,13 @@ class Callers:
         """HTTP status and text of a refusal, which quotes neither header; None to admit."""
         if host is None or not self._serves(host.lower()):
             return (
-                _MISDIRECTED,
-                "No such host is served here; its operator may allow it (--mcp-host).",
+                MISDIRECTED,
+                "No such host is served here; its operator may allow it (--allowed-host).",
             )
         if origin is not None and not self._admits(origin.lower()):
             return (
-                _FORBIDDEN,
-                "Pages of this origin are not admitted; the operator may allow it (--mcp-origin).",
+                FORBIDDEN,
+                "This page's origin is not admitted; the operator may allow it (--allowed-origin).",
             )
         return None
 

@@ -4,12 +4,17 @@ Loaded for ``--help`` too, so nothing heavy is imported before a command runs.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from checkpoint_reference_server.deployment_options import deployment_options
+
+if TYPE_CHECKING:
+    import redis
 
 KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 UNUSABLE: Final = 2
@@ -81,22 +86,81 @@ valkey_url_option = click.option(
     help="Offer MCP at /mcp; by default where the extra [mcp] is installed.",
 )
 @click.option(
-    "--mcp-host",
-    "mcp_hosts",
-    envvar="WORKFLOW_CHECKPOINT_MCP_HOSTS",
+    "--allowed-host",
+    "allowed_hosts",
+    envvar="WORKFLOW_CHECKPOINT_ALLOWED_HOSTS",
     show_envvar=True,
     multiple=True,
     metavar="NAME[:PORT]",
-    help="Host name that MCP clients reach the server by; any address and localhost are allowed.",
+    help="Host name that clients reach the server by; any address and localhost are allowed.",
 )
 @click.option(
-    "--mcp-origin",
-    "mcp_origins",
-    envvar="WORKFLOW_CHECKPOINT_MCP_ORIGINS",
+    "--allowed-origin",
+    "allowed_origins",
+    envvar="WORKFLOW_CHECKPOINT_ALLOWED_ORIGINS",
     show_envvar=True,
     multiple=True,
     metavar="ORIGIN",
-    help="Origin whose pages may call MCP, such as https://example.com; localhost's may.",
+    help="Origin whose pages may call the tool, such as https://example.com; localhost's may.",
+)
+@click.option(
+    "--tokens-file",
+    envvar="WORKFLOW_CHECKPOINT_TOKENS_FILE",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with an account and a bearer token in each line; read again when it changes.",
+)
+@click.option(
+    "--rate-limit",
+    envvar="WORKFLOW_CHECKPOINT_RATE_LIMIT",
+    show_envvar=True,
+    metavar="RATE",
+    help="Requests of each account, or address without tokens, such as 100/minute.",
+)
+@click.option(
+    "--max-connections",
+    envvar="WORKFLOW_CHECKPOINT_MAX_CONNECTIONS",
+    show_envvar=True,
+    default=4096,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000),
+    help="Open connections of each process; one more is closed at once.",
+)
+@click.option(
+    "--tls-certificate",
+    envvar="WORKFLOW_CHECKPOINT_TLS_CERTIFICATE",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the certificate, and those that lead to its authority; serves https.",
+)
+@click.option(
+    "--tls-key",
+    envvar="WORKFLOW_CHECKPOINT_TLS_KEY",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file with the certificate's private key, if that is in a file of its own.",
+)
+@click.option(
+    "--tls-key-password-file",
+    envvar="WORKFLOW_CHECKPOINT_TLS_KEY_PASSWORD_FILE",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the private key's password; one final newline is not part of it.",
+)
+@click.option(
+    "--metrics-port",
+    envvar="WORKFLOW_CHECKPOINT_METRICS_PORT",
+    show_envvar=True,
+    type=click.IntRange(0, 65535),
+    help="Port to show metrics at, for Prometheus; 0 for any free one. Needs the extra [metrics].",
+)
+@click.option(
+    "--metrics-host",
+    envvar="WORKFLOW_CHECKPOINT_METRICS_HOST",
+    show_envvar=True,
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to show metrics at.",
 )
 @click.option(
     "--hmac-key-file",
@@ -106,6 +170,11 @@ valkey_url_option = click.option(
     help="File with the HMAC key, at least 32 bytes; one final newline is not part of it.",
 )
 @click.option("--dev-key", is_flag=True, help="Make up a key, for development alone.")
+@click.option(
+    "--forget-records",
+    is_flag=True,
+    help="Start although records made under another key may live, which are then lost.",
+)
 @click.option(
     "--test-controls",
     envvar="WORKFLOW_CHECKPOINT_TEST_CONTROLS",
@@ -138,10 +207,19 @@ def serve(
     wait_replicas: int,
     workers: int,
     mcp: bool | None,
-    mcp_hosts: tuple[str, ...],
-    mcp_origins: tuple[str, ...],
+    allowed_hosts: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
+    tokens_file: Path | None,
+    rate_limit: str | None,
+    max_connections: int,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    tls_key_password_file: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
     hmac_key_file: Path | None,
     dev_key: bool,
+    forget_records: bool,
     test_controls: bool,
     log_level: str,
     public_url: str | None,
@@ -161,7 +239,7 @@ def serve(
     if test_controls and workers > 1:
         raise click.UsageError("--test-controls works with one worker only: they set its clock.")
     try:
-        from checkpoint_reference_server import serving
+        from checkpoint_reference_server import serving, tls
     except ModuleNotFoundError as error:
         name = str(error.name).partition(".")[0]
         raise _UnusableError(_EXTRA_MISSING.format(name=name)) from None
@@ -174,10 +252,18 @@ def serve(
                 wait_replicas=wait_replicas,
                 workers=workers,
                 mcp=mcp,
-                mcp_hosts=mcp_hosts,
-                mcp_origins=mcp_origins,
+                allowed_hosts=allowed_hosts,
+                allowed_origins=allowed_origins,
+                tokens_file=tokens_file,
+                rate_limit=rate_limit,
+                max_connections=max_connections,
+                tls=tls.Tls.of(tls_certificate, tls_key, tls_key_password_file),
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
                 test_controls=test_controls,
                 hmac_key=key,
+                marks_key=not dev_key,
+                forget_records=forget_records,
                 log_level=log_level,
                 ready_file=ready_file,
                 exit_with_input=exit_with_input,
@@ -186,7 +272,7 @@ def serve(
                 durability=durability,
             )
         )
-    except serving.ServeError as error:
+    except (serving.ServeError, tls.TlsError) as error:
         raise _UnusableError(str(error)) from None
     except KeyboardInterrupt:
         # The HTTP layer drains on the signal, then raises it again for whoever started it.
@@ -243,16 +329,56 @@ def resume(valkey_url: str | None) -> None:
     click.echo("Resumed: claims are decided again.")
 
 
+@click.command()
+@valkey_url_option
+def drain(valkey_url: str | None) -> None:
+    """Pause claims, wait until no record is left, and let the HMAC key be changed.
+
+    Takes an hour at most, for no record lives longer. Work in flight is still recorded under the
+    old key meanwhile. Afterwards stop every server on the store, start them with the new key, and
+    `resume`. Stopped early (Ctrl-C), it leaves the tool paused.
+    """
+    from datetime import timedelta
+
+    from checkpoint_reference_server import key_change, switch
+
+    def tell(records: int, longest_seconds: float) -> None:
+        left = timedelta(seconds=round(longest_seconds))
+        click.echo(f"{records} records left; the last expires in {left}.")
+
+    with _store(valkey_url) as client:
+        switch.set_paused(client, paused=True)
+        click.echo("Paused: claims are refused. Work in flight is still recorded.")
+        try:
+            key_change.drain(client, tell)
+        except KeyboardInterrupt:
+            click.echo("Stopped waiting. The tool stays paused until: workflow-checkpoint resume")
+            raise SystemExit(130) from None
+    click.echo(
+        "No record is left: the HMAC key may be changed. Stop every server on this store, start "
+        "it with the new key, then: workflow-checkpoint resume"
+    )
+
+
 def _set_paused(valkey_url: str | None, *, paused: bool) -> None:
+    from checkpoint_reference_server import switch
+
+    with _store(valkey_url) as client:
+        switch.set_paused(client, paused=paused)
+
+
+@contextmanager
+def _store(valkey_url: str | None) -> Iterator["redis.Redis | redis.RedisCluster"]:
+    """A client of a store that answers, and the end of the command where it does not."""
     if valkey_url is None:
         raise click.UsageError("Which store? Give --valkey-url or set VALKEY_URL.")
     import redis
 
-    from checkpoint_reference_server import clients, store, switch
+    from checkpoint_reference_server import clients, store
 
     try:
         store.wait_until_ready(valkey_url, store.CONNECT_SECONDS_MAX)
         with clients.client_of(valkey_url, store.CONNECT_SECONDS_MAX) as client:
-            switch.set_paused(client, paused=paused)
+            yield client
     except (store.StoreError, redis.RedisError) as error:
         raise _UnusableError(str(error)) from None

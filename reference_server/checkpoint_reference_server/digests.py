@@ -30,9 +30,23 @@ class Digests:
         # The key schedule is done here once; each digest starts from a copy of it.
         self._keyed = hmac.new(key, digestmod=sha256)
 
-    def workflow(self, namespace: str, workflow_key: str) -> "Workflow":
-        """The digests of one workflow identity."""
-        return Workflow(self, self._digest(b"workflow", namespace.encode(), workflow_key.encode()))
+    def workflow(self, namespace: str, workflow_key: str, account: str | None = None) -> "Workflow":
+        """The digests of one workflow identity; the account is part of it where there is one."""
+        parts = (namespace.encode(), workflow_key.encode())
+        if account is None:
+            return Workflow(self, self._digest(b"workflow", *parts))
+        # A domain of its own: where tokens are turned on, nobody's account finds the records of
+        # before, as if they were its own.
+        return Workflow(self, self._digest(b"workflow of account", account.encode(), *parts))
+
+    def limited(self, kind: str, name: str) -> str:
+        """What stands in the store for an account, or an address, whose requests are counted."""
+        return _text(self._digest(b"limited", kind.encode(), name.encode()))
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this key from another, and tells nothing of it."""
+        return _text(self._digest(b"fingerprint"))
 
     def _digest(self, domain: bytes, *parts: bytes) -> bytes:
         mac = self._keyed.copy()

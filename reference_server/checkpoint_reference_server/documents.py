@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from checkpoint_reference_server.gate import Gate
 from checkpoint_reference_server.registry import FORMATS, Deployment
 
 CACHE_SECONDS: Final = 300
@@ -15,16 +16,20 @@ CACHE_SECONDS: Final = 300
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def descriptions(deployment: Deployment) -> list[Route]:
+def descriptions(deployment: Deployment, gate: Gate) -> list[Route]:
     """GET and HEAD of every description; other methods are 405 with ``Allow``."""
     return [
-        Route(form.path, _handler(form.text(deployment).encode(), form.media_type), methods=["GET"])
+        Route(
+            form.path,
+            _handler(form.text(deployment).encode(), form.media_type, gate),
+            methods=["GET"],
+        )
         for form in FORMATS.values()
         if form.path is not None
     ]
 
 
-def _handler(body: bytes, media_type: str) -> _Handler:
+def _handler(body: bytes, media_type: str, gate: Gate) -> _Handler:
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     headers = {
         "Cache-Control": f"public, max-age={CACHE_SECONDS}",
@@ -34,6 +39,9 @@ def _handler(body: bytes, media_type: str) -> _Handler:
     }
 
     async def answer(request: Request) -> Response:
+        refusal = gate.refuse_host(request.headers)
+        if refusal is not None:
+            return refusal.response()
         known = ", ".join(request.headers.getlist("if-none-match"))
         if _is_known(tag, known):
             return Response(status_code=304, headers=headers)

@@ -9,9 +9,12 @@ import logging
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
+
+_QUOTING: Final = ("mcp", "opentelemetry", "urllib3", "prometheus_client")
+"""Libraries whose messages are made before they are logged, with whatever they quote."""
 
 
 def configure(level: str) -> None:
@@ -26,10 +29,10 @@ def configure(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # The HTTP layer and the MCP SDK speak through the standard library, and their messages may
-    # quote a request; only that something happened is passed on.
+    # The HTTP layer, the MCP SDK and the telemetry speak through the standard library, and their
+    # messages may quote a request; only that something happened is passed on.
     handler = _Forward()
-    for name in ("uvicorn", "uvicorn.error", "asyncio", "mcp"):
+    for name in ("uvicorn", "uvicorn.error", "asyncio", *_QUOTING):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(logging.WARNING)
@@ -39,11 +42,17 @@ def configure(level: str) -> None:
 class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # `msg` is the library's own template; its arguments are left out. The SDK has them in
-        # the template.
+        # `msg` is the library's own template; its arguments are left out. Some have them in the
+        # template.
         place = f"{record.filename}:{record.lineno}"
-        template = place if record.name.startswith("mcp.") else str(record.msg)
+        quotes = record.name.partition(".")[0] in _QUOTING
+        template = place if quotes else str(record.msg)
         log_fault(record.name, error, event=template.partition("\n")[0])
+
+
+def log_notice(where: str, event: str) -> None:
+    """Log what an operator wants to know and nobody did wrong; the words are all our own."""
+    structlog.get_logger().info(event, where=where)
 
 
 def log_fault(where: str, error: BaseException | None, *, event: str = "internal fault") -> None:

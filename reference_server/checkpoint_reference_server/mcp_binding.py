@@ -2,7 +2,7 @@
 
 The conversation, and the answer of each step:
 
-1. who calls (DNS rebinding)                            421, 403
+1. who calls (DNS rebinding, tokens)                    421, 403, 401
 2. media type, content coding, what is accepted         415, 406
 3. one JSON-RPC message in the body                     400, 413 and a JSON-RPC error
 4. a notification: nothing here would act on it         202
@@ -21,7 +21,6 @@ The SDK's own HTTP layer is not used, only what it has behind that: see
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -53,8 +52,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, CONTRACT_VERSION, MCP_TOOL
 from checkpoint_reference_server import inputs
-from checkpoint_reference_server.callers import Callers
+from checkpoint_reference_server.gate import NO_STORE, Caller, Gate, Refusal
 from checkpoint_reference_server.logs import log_fault
+from checkpoint_reference_server.measures import Measures
 from checkpoint_reference_server.registry import RECORD, make_mcp_tool
 from checkpoint_reference_server.tool import Answer, Tool
 
@@ -68,7 +68,6 @@ INSTRUCTIONS: Final = (
     "saw. Errors are results with `code` and `recovery`; where `retry` is true, send the same "
     "arguments again after `retry_after_seconds`."
 )
-NO_STORE: Final = {"Cache-Control": "no-store"}
 _REVISION: Final = re.compile(r"[0-9A-Za-z.-]{1,16}")
 """What a revision's name may be; no identifier of section 3 with a prefix is so short."""
 _INTERNAL_FAULT: Final = mcp_types.ErrorData(
@@ -101,6 +100,15 @@ class _Message:
     params: JsonObject | None
     """Without the arguments."""
     arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What goes past the SDK, to the tool."""
+
+    arguments: bytes
+    caller: Caller
+    headers: Headers
 
 
 class _RefusedError(Exception):
@@ -141,11 +149,16 @@ class McpBinding:
     """The tool, as MCP clients see it. Keeps nothing between two messages."""
 
     def __init__(
-        self, tool: Tool, callers: Callers, log: Callable[[str, Answer, float], None]
+        self,
+        tool: Tool,
+        gate: Gate,
+        measures: Measures,
+        finish: Callable[[str, Answer | None, float, Mapping[str, str]], None],
     ) -> None:
         self._tool = tool
-        self._callers = callers
-        self._log = log
+        self._gate = gate
+        self._measures = measures
+        self._finish = finish
         self._never = anyio.Event()
         self._listed = {"tools": [make_mcp_tool()], "resultType": "complete"}
         fresh = CacheHint(ttl_ms=DESCRIPTIONS_FRESH_MS, scope="public")
@@ -168,10 +181,17 @@ class McpBinding:
         # The one that is there makes traces, with the messages of exceptions in them.
         self._server.middleware.clear()
 
-    async def answer(self, headers: Headers, body: bytes) -> Response:
-        """Answer one POST. Never raises for anything that a caller sent."""
-        refusal = self._callers.refuse(headers.get("host"), headers.get("origin"))
-        refusal = refusal or _refuse_headers(headers)
+    def admit(self, headers: Headers, client: Any) -> Caller | Response:
+        """Who calls, or the answer to somebody who may not. ``client`` is ASGI's."""
+        caller = self._gate.admit(headers, client)
+        if isinstance(caller, Refusal):
+            self._measures.refused(caller.reason)
+            return caller.response()
+        return caller
+
+    async def answer(self, headers: Headers, body: bytes, caller: Caller) -> Response:
+        """Answer one POST of who was admitted. Never raises for anything that they sent."""
+        refusal = _refuse_headers(headers)
         if refusal is not None:
             status, text = refusal
             return PlainTextResponse(f"{text}\n", status, NO_STORE)
@@ -188,19 +208,18 @@ class McpBinding:
             if len(body) > MESSAGE_BYTES_MAX:
                 status = 413
             return _respond(None if message is None else message.id, refused.error, status)
-        answer = await self._serve(message, message.id, connection)
+        call = _Call(message.arguments, caller, headers)
+        answer = await self._serve(message, message.id, connection, call)
         if isinstance(answer, mcp_types.ErrorData) and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             return _respond(message.id, answer, ERROR_CODE_HTTP_STATUS.get(answer.code, 200))
         return _respond(message.id, answer, 200)
 
     async def _serve(
-        self, message: _Message, request_id: int | str, connection: Connection
+        self, message: _Message, request_id: int | str, connection: Connection, call: "_Call"
     ) -> JsonObject | mcp_types.ErrorData:
         dispatch = _Dispatch(
             request_id=request_id,
-            message_metadata=ServerMessageMetadata(
-                request_context=message.arguments, can_send_request=False
-            ),
+            message_metadata=ServerMessageMetadata(request_context=call, can_send_request=False),
             cancel_requested=self._never,
         )
         try:
@@ -230,10 +249,14 @@ class McpBinding:
             raise MCPError(
                 code=mcp_types.INVALID_PARAMS, message=f"Unknown tool; the one here is {MCP_TOOL}"
             )
-        started = time.perf_counter()
-        assert isinstance(context.request, bytes)
-        answer = await self._tool.answer_json(context.request)
-        self._log("mcp", answer, started)
+        call = context.request
+        assert isinstance(call, _Call)
+        started = self._measures.began()
+        answer = None
+        try:
+            answer = await self._tool.answer_json(call.arguments, call.caller)
+        finally:
+            self._finish("mcp", answer, started, call.headers)
         return {
             "content": [{"type": "text", "text": msgspec.json.encode(answer.members).decode()}],
             "structuredContent": answer.members,

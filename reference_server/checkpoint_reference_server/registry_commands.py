@@ -24,6 +24,7 @@ def registry() -> None:
 )
 @deployment_options
 @click.option("--mcp/--no-mcp", default=True, show_default=True, help="Whether MCP is offered.")
+@click.option("--bearer-tokens", is_flag=True, help="Say that callers need a bearer token.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -36,6 +37,7 @@ def emit(
     publisher_domain: str,
     durability: str | None,
     mcp: bool,
+    bearer_tokens: bool,
     output: Path | None,
 ) -> None:
     """Write one description, or all of them.
@@ -61,6 +63,7 @@ def emit(
             publisher_domain=publisher_domain,
             offers_mcp=mcp,
             durability=durability or DURABILITY_UNSAID,
+            asks_for_token=bearer_tokens,
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None

@@ -4,11 +4,12 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import resource_tracker
@@ -21,11 +22,17 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, TOOL_PATH
+from checkpoint_reference_server import clients
+from checkpoint_reference_server.accounts import TokensError, read_tokens
 from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
+from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.key_change import OtherKeyError, check_key
+from checkpoint_reference_server.protocol import CONNECTIONS_MAX, BoundedProtocol
 from checkpoint_reference_server.registry import Deployment, listening_url
 from checkpoint_reference_server.store import (
+    CONNECT_SECONDS_MAX,
     Store,
     StoreError,
     open_store,
@@ -37,11 +44,16 @@ from checkpoint_reference_server.store_settings import (
     refuse_if_it_evicts,
     refuse_if_too_few_replicas,
 )
+from checkpoint_reference_server.telemetry import TelemetryError, wanted_signals
+from checkpoint_reference_server.tls import Tls
 
 BACKLOG: Final = 2048
 DRAIN_SECONDS_MAX: Final = 10
 """How long requests in flight may take to finish once the server was told to stop."""
 KEEP_ALIVE_SECONDS: Final = 75
+_OTHER_FILES: Final = 256
+"""What a process has open beside the connections of its callers, generously."""
+_METRICS_REMEDY: Final = "the library is missing: pip install 'workflow-checkpoint[metrics]'"
 _MCP_REMEDY: Final = "the SDK is missing: pip install 'workflow-checkpoint[mcp]'"
 
 
@@ -61,8 +73,6 @@ class Options:
     test_controls: bool
     mcp: bool | None
     """Whether to offer MCP; None to offer it where the SDK is installed."""
-    mcp_hosts: tuple[str, ...]
-    mcp_origins: tuple[str, ...]
     hmac_key: bytes = field(repr=False)
     log_level: str
     ready_file: Path | None
@@ -76,15 +86,30 @@ class Options:
     """What survives a crash of the store; ``None`` for what its settings give (WC-PRIV-5)."""
     wait_replicas: int = 0
     """How many replicas must have a change before it is acknowledged."""
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    tokens_file: Path | None = None
+    """Accounts and their tokens; None where everybody may call."""
+    rate_limit: str | None = None
+    """Requests of each account, such as ``100/minute``; None for any number."""
+    max_connections: int = CONNECTIONS_MAX
+    """Of each process."""
+    tls: Tls | None = None
+    metrics_port: int | None = None
+    """0 for any free one; None to show none."""
+    metrics_host: str = "127.0.0.1"
+    marks_key: bool = True
+    """Whether the store is told which key claims are decided under; not a made-up one."""
+    forget_records: bool = False
+    """Whether records that were made under another key may be lost."""
 
 
 def serve(options: Options) -> None:
     """Serve until told to stop (SIGINT, SIGTERM), then drain.
 
     Raises:
-        ServeError: the port is taken, the store is away or set to evict, the ready file
-            cannot be written, MCP cannot be offered as it was asked for, or the deployment
-            cannot be described as it was told.
+        ServeError: a port is taken, the store is away, set to evict or has records of another
+            key, a file cannot be read or written, or something cannot be done as it was told.
         KeyboardInterrupt: after draining, where SIGINT was what stopped it.
     """
     server: _Server | None = None
@@ -96,7 +121,9 @@ def serve(options: Options) -> None:
             raise SystemExit(0)  # not serving yet
 
     signal.signal(signal.SIGTERM, terminate)
-    mcp_callers = _mcp_callers(options)
+    offers_mcp = _offers_mcp(options)
+    callers = _callers(options)
+    _check(options)
     with ExitStack() as stack:
         if options.ready_file is not None:
             _prepare(options.ready_file)
@@ -106,13 +133,13 @@ def serve(options: Options) -> None:
             store_settings = read_settings(store.url)
             refuse_if_it_evicts(store_settings)
             refuse_if_too_few_replicas(store_settings, options.wait_replicas)
+            _check_key(options, store.url)
         except StoreError as error:
             raise ServeError(str(error)) from None
-        deployment = _deployment(
-            options, _port(listener), store_settings, offers_mcp=mcp_callers is not None
-        )
-        if mcp_callers is not None:  # which reach it by the name that is published, too
-            mcp_callers = replace(mcp_callers, hosts=mcp_callers.hosts | {deployment.host})
+        deployment = _deployment(options, _port(listener), store_settings, offers_mcp=offers_mcp)
+        # Callers reach it by the name that is published, too.
+        callers = replace(callers, hosts=callers.hosts | {deployment.host})
+        metrics_port = _metrics(options, stack)
         sockets = [listener]
         controls_port = None
         if options.test_controls:
@@ -124,7 +151,12 @@ def serve(options: Options) -> None:
             wait_replicas=options.wait_replicas,
             hmac_key=options.hmac_key,
             controls_port=controls_port,
-            mcp_callers=mcp_callers,
+            callers=callers,
+            offers_mcp=offers_mcp,
+            tokens_file=options.tokens_file,
+            rate_limit=options.rate_limit,
+            marks_key=options.marks_key,
+            metrics=metrics_port is not None,
             log_level=options.log_level,
             deployment=deployment,
         )
@@ -139,9 +171,21 @@ def serve(options: Options) -> None:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=DRAIN_SECONDS_MAX,
             backlog=BACKLOG,
+            http=BoundedProtocol,
+            ws="none",
+            # One more is cut at once; uvicorn's own refusal, which answers each of their requests
+            # as if the tool were away, is never reached.
+            limit_concurrency=options.max_connections + 1,
+            **({} if options.tls is None else _tls(options.tls)),
         )
+        _allow_open_files(options.max_connections)
         addresses = _Addresses(
-            options, store, _port(listener), controls_port, offers_mcp=mcp_callers is not None
+            options,
+            store,
+            _port(listener),
+            controls_port,
+            metrics_port,
+            offers_mcp=offers_mcp,
         )
         server = _Server(config, addresses)
         if options.exit_with_input:
@@ -149,6 +193,7 @@ def serve(options: Options) -> None:
         if options.workers > 1:
             addresses.tell()  # connections wait in the listener until a process takes them
             workers = _Workers(config, sockets)
+            workers.shows_metrics = metrics_port is not None
             workers.run()
             if workers.interrupted:
                 raise KeyboardInterrupt
@@ -166,33 +211,132 @@ def _deployment(
     """
     try:
         return Deployment(
-            public_url=options.public_url or listening_url(options.host, port),
+            public_url=options.public_url or listening_url(options.host, port, _scheme(options)),
             publisher_domain=options.publisher_domain,
             offers_mcp=offers_mcp,
+            asks_for_token=options.tokens_file is not None,
             durability=options.durability or store.durability(options.wait_replicas),
         )
     except ValueError as error:
         raise ServeError(f"cannot describe this deployment: {error}") from None
 
 
-def _mcp_callers(options: Options) -> Callers | None:
-    """Who may call over MCP; None not to offer it.
+def _offers_mcp(options: Options) -> bool:
+    """Whether MCP is offered.
 
     Raises:
-        ServeError: it was asked for, and the SDK is not installed; or a name cannot be one.
+        ServeError: it was asked for, and the SDK is not installed.
     """
-    try:
-        callers = Callers.of(options.mcp_hosts, options.mcp_origins)
-    except ValueError as error:
-        raise ServeError(str(error)) from None
     if options.mcp is False:
-        return None
+        return False
     if importlib.util.find_spec("mcp") is not None:
-        # A name that it listens at is its own; an address needs not be named.
-        return replace(callers, hosts=callers.hosts | {options.host.lower()})
+        return True
     if options.mcp:
         raise ServeError(f"MCP cannot be offered: {_MCP_REMEDY}")
-    return None
+    return False
+
+
+def _callers(options: Options) -> Callers:
+    """Who may call, by host and origin.
+
+    Raises:
+        ServeError: a name cannot be one.
+    """
+    try:
+        callers = Callers.of(options.allowed_hosts, options.allowed_origins)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    # A name that it listens at is its own; an address needs not be named.
+    return replace(callers, hosts=callers.hosts | {options.host.lower()})
+
+
+def _check(options: Options) -> None:
+    """Find out now what each process would else find out when it starts.
+
+    Raises:
+        ServeError: the tokens file, the rate limit, or what OTEL_… says cannot be used.
+    """
+    if options.tokens_file is not None:
+        try:
+            read_tokens(options.tokens_file)
+        except TokensError as error:
+            raise ServeError(f"the tokens file {options.tokens_file}: {error}") from None
+    try:
+        wanted_signals(os.environ)
+    except TelemetryError as error:
+        raise ServeError(str(error)) from None
+    if options.rate_limit is not None:
+        from checkpoint_reference_server.limiter import read_rate
+
+        try:
+            read_rate(options.rate_limit)
+        except ValueError as error:
+            raise ServeError(f"--rate-limit: {error}") from None
+
+
+def _check_key(options: Options, store_url: str) -> None:
+    """Make sure that no record of another key is lost.
+
+    Raises:
+        ServeError: some may be, or the store cannot be asked.
+    """
+    if not options.marks_key:
+        return
+    import redis
+
+    try:
+        with clients.client_of(store_url, CONNECT_SECONDS_MAX) as client:
+            fingerprint = Digests(options.hmac_key).fingerprint
+            check_key(client, fingerprint, forget_records=options.forget_records)
+    except (OtherKeyError, redis.RedisError) as error:
+        raise ServeError(str(error)) from None
+
+
+def _metrics(options: Options, stack: ExitStack) -> int | None:
+    """Show the metrics; the port, or None where none are asked for.
+
+    Raises:
+        ServeError: the library is missing, or the port is taken.
+    """
+    if options.metrics_port is None:
+        return None
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ServeError(f"metrics cannot be shown: {_METRICS_REMEDY}")
+    from checkpoint_reference_server.prometheus import metrics_served
+
+    host, port = options.metrics_host, options.metrics_port
+    try:
+        return stack.enter_context(metrics_served(host, port))
+    except OSError as error:
+        raise ServeError(
+            f"cannot show metrics at {host} port {port}: {error.strerror}. "
+            "Give another with --metrics-port, or 0 for any free one."
+        ) from None
+
+
+def _allow_open_files(connections: int) -> None:
+    """Let each process have so many open, as far as the system allows.
+
+    Where it does not, the loop stops accepting for a while when none is left; nothing is lost.
+    """
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def _tls(tls: Tls) -> dict[str, Any]:
+    return {
+        "ssl_certfile": tls.certificate,
+        "ssl_keyfile": tls.key,
+        "ssl_keyfile_password": tls.password,
+    }
+
+
+def _scheme(options: Options) -> str:
+    return "http" if options.tls is None else "https"
 
 
 class _Addresses:
@@ -204,18 +348,24 @@ class _Addresses:
         store: Store,
         port: int,
         controls_port: int | None,
+        metrics_port: int | None,
         *,
         offers_mcp: bool,
     ) -> None:
-        host = f"[{options.host}]" if ":" in options.host else options.host
+        host = _in_url(options.host)
+        scheme = _scheme(options)
         self._ready_file = options.ready_file
         self._store = store
-        self.url = f"http://{host}:{port}"
+        self.url = f"{scheme}://{host}:{port}"
         self.mcp = f"{self.url}{MCP_PATH}" if offers_mcp else None
         self._mcp_line = self.mcp or (
             "not offered (--no-mcp)" if options.mcp is False else f"not offered; {_MCP_REMEDY}"
         )
-        self.controls = None if controls_port is None else f"http://{CONTROLS_HOST}:{controls_port}"
+        # On the same terms: one server serves both listeners.
+        controls = f"{scheme}://{CONTROLS_HOST}:{controls_port}"
+        self.controls = None if controls_port is None else controls
+        metrics = f"http://{_in_url(options.metrics_host)}:{metrics_port}/metrics"
+        self.metrics = None if metrics_port is None else metrics
 
     def tell(self) -> None:
         lines = [
@@ -226,12 +376,15 @@ class _Addresses:
         ]
         if self.controls is not None:
             lines.append(f"  controls  {self.controls}  (for tests alone: they set its clock)")
+        if self.metrics is not None:
+            lines.append(f"  metrics   {self.metrics}")
         print("\n".join(lines), flush=True)  # noqa: T201 - this is what the command is for
         if self._ready_file is not None:
             facts: dict[str, Any] = {
                 "url": self.url,
                 "mcp": self.mcp,
                 "controls": self.controls,
+                "metrics": self.metrics,
                 "store": self._store.url,
                 "store_description": self._store.description,
             }
@@ -259,6 +412,7 @@ class _Workers(Multiprocess):
     """
 
     interrupted = False
+    shows_metrics = False
 
     def init_processes(self) -> None:
         with _interrupts_held_back():
@@ -269,8 +423,15 @@ class _Workers(Multiprocess):
             super().restart_all()
 
     def keep_subprocess_alive(self) -> None:
+        before = {process.pid for process in self.processes}
         with _interrupts_held_back():
             super().keep_subprocess_alive()
+        if self.shows_metrics:
+            from checkpoint_reference_server.prometheus import forget_process
+
+            for pid in before - {process.pid for process in self.processes}:
+                if pid is not None:
+                    forget_process(pid)
 
     def terminate_all(self) -> None:
         # Else whoever connects while the workers drain would wait for nobody.
@@ -331,6 +492,10 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen at {host} port {port}: {reason}. "
             "Give another with --port, or 0 for any free one."
         ) from None
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _port(listener: socket.socket) -> int:

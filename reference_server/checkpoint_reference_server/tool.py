@@ -3,7 +3,7 @@
 The conversation, and the error of each step:
 
 1. headers and body (section 3)                         INVALID_INPUT
-2. the limit that the controls set                      RATE_LIMITED
+2. the limit of the caller, or of the controls          RATE_LIMITED
 3. the operator's switch, for ``claim``                 TOOL_PAUSED
 4. identifiers become digests (section 4)
 5. the script decides, in one atomic step (section 6)   the codes of section 6
@@ -11,8 +11,9 @@ The conversation, and the error of each step:
 7. the result (section 7)
 """
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkpoint_lua import Checkpoints, Reply
 from checkpoint_model.vocabulary import ErrorCode
@@ -23,8 +24,13 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import Controls
 from checkpoint_reference_server.digests import Digests, Workflow
+from checkpoint_reference_server.gate import Caller
+from checkpoint_reference_server.key_change import KeyMark
 from checkpoint_reference_server.steps import Steps
 from checkpoint_reference_server.switch import Switch
+
+if TYPE_CHECKING:
+    from checkpoint_reference_server.limiter import Limiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +41,52 @@ class Answer:
     members: dict[str, Any]
     action: str | None = None
     """For the log: what was asked, where that could be read."""
+    outcome: str = ErrorCode.INVALID_INPUT
+    """What a script answered, or the code of section 8; as it is counted."""
+    store_seconds: float | None = None
+    """How long the atomic step took, where one was asked for."""
+    store_error: str | None = None
+    """The kind of what went wrong in the store."""
 
 
 class Tool:
     """The workflow checkpoint on one store."""
 
-    def __init__(self, store: Steps, digests: Digests, controls: Controls | None) -> None:
+    def __init__(
+        self,
+        store: Steps,
+        digests: Digests,
+        controls: Controls | None,
+        *,
+        mark: KeyMark | None = None,
+        limiter: "Limiter | None" = None,
+    ) -> None:
         self.switch = Switch(store)
+        self._mark = mark
         self._checkpoints = Checkpoints(store)
         self._digests = digests
         self._controls = controls
+        self._limiter = limiter
 
     async def answer(
-        self, body: bytes, content_type: str | None, content_encoding: str | None
+        self, body: bytes, content_type: str | None, content_encoding: str | None, caller: Caller
     ) -> Answer:
         """Answer one request over HTTP. Never raises for anything that a caller sent."""
         try:
             inputs.check_headers(content_type, content_encoding)
         except inputs.InvalidInputError as error:
             return refusal(error)
-        return await self.answer_json(body)
+        return await self.answer_json(body, caller)
 
-    async def answer_json(self, body: bytes) -> Answer:
+    async def answer_json(self, body: bytes, caller: Caller) -> Answer:
         """Answer the request in a body, or in the arguments of an MCP call (WC-MCP-2)."""
         try:
             request = inputs.parse(body)
         except inputs.InvalidInputError as error:
             return refusal(error)
-        return await self.decide(request)
+        return await self.decide(request, caller)
 
-    async def decide(self, request: inputs.JsonObject) -> Answer:
+    async def decide(self, request: inputs.JsonObject, caller: Caller) -> Answer:
         """Decide a request that section 3 admits."""
         action: str = request["action"]
         controls = self._controls
@@ -73,34 +95,61 @@ class Tool:
                 return _problem(ErrorCode.RATE_LIMITED, action)
             if not controls.dependency_available:
                 return _problem(ErrorCode.DEPENDENCY_UNAVAILABLE, action)
-        workflow = self._digests.workflow(request["namespace"], request["workflow_key"])
+        workflow = self._digests.workflow(
+            request["namespace"], request["workflow_key"], caller.account
+        )
         holder = request.get("holder")
-        caller = None if holder is None else workflow.holder(holder)
+        holder_digest = None if holder is None else workflow.holder(holder)
+        asked = time.perf_counter()
         try:
             async with unavailable_when_it_fails():
-                if action == "claim" and await self.switch.paused():
+                if self._limiter is not None:
+                    wait_seconds = await self._limiter.seconds_to_wait(caller)
+                    if wait_seconds is not None:
+                        return _problem(ErrorCode.RATE_LIMITED, action, wait_seconds)
+                if action == "claim" and (await self.switch.paused() or not self._may_claim()):
                     return _problem(ErrorCode.TOOL_PAUSED, action)
                 clock = "" if controls is None else controls.clock
-                reply = await self._step(request, workflow, caller, clock)
-        except StoreUnavailableError:
-            return _problem(ErrorCode.DEPENDENCY_UNAVAILABLE, action)
+                asked = time.perf_counter()
+                reply = await self._step(request, workflow, holder_digest, clock)
+        except StoreUnavailableError as error:
+            members = answers.problem(ErrorCode.DEPENDENCY_UNAVAILABLE)
+            return Answer(
+                members["status"],
+                members,
+                action,
+                outcome=ErrorCode.DEPENDENCY_UNAVAILABLE,
+                store_seconds=time.perf_counter() - asked,
+                store_error=str(error),
+            )
+        store_seconds = time.perf_counter() - asked
         if reply.outcome in ErrorCode.__members__:
             members = answers.decided_problem(ErrorCode(reply.outcome), reply)
-            return Answer(members["status"], members, action)
+            return Answer(
+                members["status"],
+                members,
+                action,
+                outcome=reply.outcome,
+                store_seconds=store_seconds,
+            )
         assert reply.record is not None
         members = answers.result(
             reply,
             reply.record,
             action=action,
             workflow_hash=workflow.workflow_hash,
-            caller=caller,
+            caller=holder_digest,
         )
-        return Answer(200, members, action)
+        return Answer(200, members, action, outcome=reply.outcome, store_seconds=store_seconds)
+
+    def _may_claim(self) -> bool:
+        """Whether the store is this key's (``key_change.py``)."""
+        return self._mark is None or self._mark.holds()
 
     async def _step(
-        self, request: inputs.JsonObject, workflow: Workflow, caller: str | None, clock: str
+        self, request: inputs.JsonObject, workflow: Workflow, holder: str | None, clock: str
     ) -> Reply:
-        match request["action"], caller:
+        match request["action"], holder:
             case "status", _:
                 return await self._checkpoints.status(workflow.key, clock=clock)
             case "claim", str(holder):
@@ -148,6 +197,6 @@ def refusal(error: inputs.InvalidInputError) -> Answer:
     return Answer(error.http_status, members)
 
 
-def _problem(code: ErrorCode, action: str) -> Answer:
-    members = answers.problem(code)
-    return Answer(members["status"], members, action)
+def _problem(code: ErrorCode, action: str, retry_after_seconds: int | None = None) -> Answer:
+    members = answers.problem(code, retry_after_seconds=retry_after_seconds)
+    return Answer(members["status"], members, action, outcome=code)

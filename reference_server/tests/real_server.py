@@ -30,6 +30,8 @@ SECONDS_MAX = 20.0
 """How long any event may take before its absence is a failure."""
 MODULE = (sys.executable, "-m", "checkpoint_reference_server")
 KEY_VARIABLE = "WORKFLOW_CHECKPOINT_HMAC_KEY"
+KEY = "5a" * 32
+"""The key of every server here that is given none, in every process: a store belongs to one key."""
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
 
@@ -60,7 +62,7 @@ def runs(pid: int) -> bool:
 
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without what the commands read from it, and with ``more``."""
-    ours = ("WORKFLOW_CHECKPOINT_", "VALKEY_URL", "DOCKER_HOST")
+    ours = ("WORKFLOW_CHECKPOINT_", "VALKEY_URL", "DOCKER_HOST", "OTEL_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     # The private store is always a process here: a test may look for it among the processes. And
     # MCP is offered where a test asks for it: to import the SDK takes most of a second.
@@ -180,6 +182,7 @@ class Server:
         self.url: str = facts["url"]
         self.mcp_url: str | None = facts["mcp"]
         self.controls_url: str | None = facts["controls"]
+        self.metrics_url: str | None = facts["metrics"]
         self.store_url: str = facts["store"]
         self.store_description: str = facts["store_description"]
         self._files = (out, err)
@@ -242,7 +245,7 @@ def serving(
     **variables: str,
 ) -> Iterator[Server]:
     """A server on a free port that ends with this context, or with this process."""
-    env = environment(**{KEY_VARIABLE: key or secrets.token_hex(32), **variables})
+    env = environment(**{KEY_VARIABLE: key or KEY, **variables})
     with tempfile.TemporaryDirectory(prefix="wc-test-") as folder:
         ready, out, err = (Path(folder, name) for name in ("ready.json", "out", "err"))
         arguments = ("--port", "0", "--ready-file", str(ready), "--exit-with-input", *arguments)

@@ -506,6 +506,14 @@ def test_each_format_is_emitted(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == FORMATS[name].text(HERE).encode()
 
 
+def test_a_token_that_is_asked_for_is_emitted() -> None:
+    """As a server that has tokens publishes it."""
+    asking = replace(HERE, asks_for_token=True)
+    for name in FORMATS:
+        assert emit(name, "--bearer-tokens").stdout_bytes == FORMATS[name].text(asking).encode()
+    assert emit("openapi", "--bearer-tokens").stdout_bytes != emit("openapi").stdout_bytes
+
+
 def test_all_formats_are_emitted_into_a_folder(tmp_path: Path) -> None:
     """Which is made, if need be; what they say is of the deployment that the options describe."""
     done = emit(

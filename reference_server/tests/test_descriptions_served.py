@@ -118,11 +118,15 @@ def test_no_host_of_a_request_is_published(server: Server) -> None:
     """Whoever sends one of their own could otherwise have others sent there."""
     address = Address.parse(server.url)
     connection = HTTPConnection(address.host, address.port, timeout=SECONDS_MAX)
-    sent = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
     for path in SERVED.values():
+        connection.request("GET", path, headers={"Host": "evil.example"})
+        answer = connection.getresponse()
+        assert (answer.status, b"evil.example" in answer.read()) == (421, False)
+        sent = {"Host": "another.localhost:99", "X-Forwarded-Host": "evil.example"}
         connection.request("GET", path, headers=sent)
         body = connection.getresponse().read()
         assert b"evil.example" not in body
+        assert b"another.localhost" not in body
         if path != SERVED["manifest"]:  # which has no URL
             assert server.url.encode() in body
     connection.close()

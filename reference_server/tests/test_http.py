@@ -28,6 +28,8 @@ from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, TOOL_PATH
 
 RESULT = jsonschema.Draft202012Validator(schemas.load("result.schema.json"))
 PROBLEM = jsonschema.Draft202012Validator(schemas.load("problem.schema.json"))
+HEALTHY = {"store": "answers", "writes": "taken"}
+ILL = {"store": "does not answer", "writes": "not taken"}
 SECRET_PATH = "/zq-secret-part-of-a-path"
 
 
@@ -201,11 +203,11 @@ def test_a_retryable_error_says_when_in_body_and_header(client: Client, controls
 def test_health_is_told(client: Client, controls: Client) -> None:
     """WC-HTTP-3."""
     answer = get(client, HEALTH_PATH)
-    assert (answer.status, json.loads(answer.body)) == (200, {"store": "answers"})
+    assert (answer.status, json.loads(answer.body)) == (200, HEALTHY)
     assert answer.header("cache-control") == "no-store"
     told(controls, {"available": False}, path="/dependency")
     answer = get(client, HEALTH_PATH)
-    assert (answer.status, json.loads(answer.body)) == (503, {"store": "does not answer"})
+    assert (answer.status, json.loads(answer.body)) == (503, ILL)
 
 
 # -- Bytes that the client above would not send ---------------------------------------------
@@ -221,7 +223,7 @@ class Wire:
 
     def head(self, *headers: str) -> None:
         """Send the head of a POST to the tool."""
-        lines = [f"POST {TOOL_PATH} HTTP/1.1", "host: test", "content-type: application/json"]
+        lines = [f"POST {TOOL_PATH} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
         self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
         self._received.send(h11.Request(method="POST", target=TOOL_PATH, headers=[("host", "x")]))
         self._received.send(h11.EndOfMessage())

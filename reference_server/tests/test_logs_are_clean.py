@@ -9,12 +9,14 @@ import json
 import secrets
 import socket
 import sys
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from collector import collecting
 from mcp_calls import HANDSHAKES, REVISIONS, STATELESS, call_raw, headers_of, message, post
 from real_server import (
     SECONDS_MAX,
@@ -336,10 +338,16 @@ def test_nothing_raw_is_told_logged_or_stored(
     workers: tuple[str, ...], faulty: tuple[str, ...]
 ) -> None:
     """WC-PRIV-1, WC-PRIV-2: each raw identifier, whole and in parts, is looked for everywhere."""
-    arguments = ("--log-level", "debug", *MCP, *workers)
-    with own_store() as own, redis.Redis.from_url(own.url) as store:
+    arguments = ("--log-level", "debug", "--metrics-port", "0", *MCP, *workers)
+    with (
+        own_store() as own,
+        redis.Redis.from_url(own.url) as store,
+        collecting() as collector,
+    ):
         with (
-            serving(*arguments, store_url=own.url, command=faulty) as server,
+            serving(
+                *arguments, store_url=own.url, command=faulty, **collector.environment
+            ) as server,
             server.client() as client,
         ):
             raw, came = drive(server, client)
@@ -347,6 +355,9 @@ def test_nothing_raw_is_told_logged_or_stored(
             raw |= loses_the_store(own, client)
             kinds = {"ValueError", "ResponseError", "RuntimeError"}
             wait_until(lambda: kinds <= logged(server), "every kind of fault is logged")
+            assert server.metrics_url is not None
+            with urllib.request.urlopen(server.metrics_url, timeout=SECONDS_MAX) as answer:
+                metrics = answer.read()
         out, err = server.out.encode(), server.err.encode()
     assert len(raw) > 150
     assert len(stored) > 50
@@ -354,6 +365,12 @@ def test_nothing_raw_is_told_logged_or_stored(
     check(raw, stored, "the store")
     check(raw, [out], "standard output")
     check(raw, [err], "standard error")
+    assert b'outcome="INTERNAL_FAULT"' in metrics
+    check(raw, [metrics], "the metrics")
+    names = {span.name for span in collector.spans()}
+    assert {"workflow_checkpoint claim", "workflow_checkpoint none", "store step"} <= names
+    assert any(metric.name == "workflow_checkpoint.answers" for _, metric in collector.metrics())
+    check(raw, collector.raw, "traces and metrics that were sent")
 
 
 def test_the_log_tells_what_an_operator_needs(faulty: tuple[str, ...]) -> None:

@@ -566,7 +566,12 @@ def test_pages_from_elsewhere_do_not_get_in(
 
 def test_an_operator_names_hosts_and_origins() -> None:
     """Behind a proxy the host is the proxy's."""
-    arguments = ("--mcp-host", "tools.example.com", "--mcp-origin", "https://app.example.com")
+    arguments = (
+        "--allowed-host",
+        "tools.example.com",
+        "--allowed-origin",
+        "https://app.example.com",
+    )
     with serving("--mcp", *arguments) as server, server.client() as client:
         body = message("ping", revision=HANDSHAKES[-1])
         headers = headers_of(HANDSHAKES[-1], "ping")
@@ -625,7 +630,7 @@ def test_without_the_sdk_it_is_not_offered(tmp_path: Path) -> None:
 
 def test_a_host_that_is_none_is_refused_at_the_start() -> None:
     """An operator's slip is told to the operator."""
-    arguments = ["--mcp", "--mcp-host", "https://tools.example.com", "--port", "0"]
+    arguments = ["--mcp", "--allowed-host", "https://tools.example.com", "--port", "0"]
     process = start_process(arguments, env=environment(**{KEY_VARIABLE: "k" * 32}))
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, out) == (2, b"")

@@ -45,6 +45,7 @@ from checkpoint_conformance.client import HttpAnswer
 from checkpoint_model.vocabulary import CONTRACT_VERSION, HEALTH_PATH, TOOL_PATH
 from checkpoint_reference_server.app import Settings
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.key_change import MARK_KEY
 from checkpoint_reference_server.multiplexer import STORE_ANSWER_SECONDS_MAX
 from checkpoint_reference_server.serving import Options
 
@@ -58,6 +59,12 @@ def own() -> Iterator[OwnStore]:
     """A store for this file alone."""
     with own_store() as store:
         yield store
+
+
+@pytest.fixture(autouse=True)
+def _anybody_s(own: OwnStore) -> None:
+    """No test minds under which key the one before made its records."""
+    own.admin.delete(MARK_KEY)
 
 
 def run(
@@ -314,8 +321,6 @@ def test_the_key_is_seen_nowhere(own: OwnStore) -> None:
         valkey_url="redis://:zq-secret@127.0.0.1/0",
         workers=1,
         mcp=None,
-        mcp_hosts=(),
-        mcp_origins=(),
         test_controls=False,
         hmac_key=key.encode(),
         log_level="info",

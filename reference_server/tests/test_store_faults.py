@@ -372,7 +372,7 @@ def test_a_store_that_refuses_the_write_is_unavailable_and_keeps_its_records(
 
 
 def _content(own: OwnStore) -> dict[Any, Any]:
-    keys = sorted(own.admin.scan_iter(match=f"{KEY_PREFIX}*"))
+    keys = sorted(own.admin.scan_iter(match=f"{KEY_PREFIX}{{*"))
     return {key: own.admin.hgetall(key) for key in keys}
 
 

@@ -1,5 +1,9 @@
 """How Hypothesis is run inside a check: our own settings, and nothing left behind."""
 
+import gzip
+import json
+import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +15,7 @@ from checkpoint_conformance.session import ViolationError
 if TYPE_CHECKING:
     from hypothesis import settings
 
+CODEC_FILE: Final = "codec-v2-utf-8.json.gz"
 _KINDS: Final[dict[str, type[ViolationError]]] = {}
 
 
@@ -62,12 +67,27 @@ def at_home() -> Iterator[None]:
 
     with temporary_folder() as folder:
         _home.append(folder)
+        _put_codec(folder)
         set_hypothesis_home_dir(folder)
         try:
             yield
         finally:
             set_hypothesis_home_dir(None)
             _home.clear()
+
+
+def _put_codec(home: Path) -> None:
+    """Put there what Hypothesis would find out of UTF-8 by encoding every character there is.
+
+    In a folder that is always new it would do so in every run, for a second and more. Where its
+    file is another's in a later version it does so again; a test holds what is written to what
+    it finds out.
+    """
+    folder = home / "unicode_data" / unicodedata.unidata_version
+    folder.mkdir(parents=True)
+    encodable = [[0, 0xD7FF], [0xE000, sys.maxunicode]]  # all but the surrogates
+    content = json.dumps([encodable, []]).encode()
+    (folder / CODEC_FILE).write_bytes(gzip.compress(content))
 
 
 def by_its_rule(error: ViolationError) -> ViolationError:

@@ -21,6 +21,14 @@ SERVER_CARD_TYPE: Final = "application/mcp-server-card+json"
 _SERVER_CARD_SCHEMA: Final = (
     "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 )
+_AUTHORIZATION: Final = {
+    "name": "Authorization",
+    "description": "`Bearer` and a token of the caller's account.",
+    "value": "Bearer {token}",
+    "variables": {"token": {"description": "The token.", "isSecret": True, "isRequired": True}},
+    "isRequired": True,
+    "isSecret": True,
+}
 _PREDECESSOR_VERSION: Final = "1.0"
 
 
@@ -65,6 +73,7 @@ def make_server_card(record: RegistryRecord, deployment: Deployment) -> JsonObje
                 "type": "streamable-http",
                 "url": deployment.url(MCP_PATH),
                 "supportedProtocolVersions": list(MCP_PROTOCOL_REVISIONS),
+                **({"headers": [_AUTHORIZATION]} if deployment.asks_for_token else {}),
             }
         ],
     }

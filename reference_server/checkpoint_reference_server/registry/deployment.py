@@ -36,6 +36,8 @@ class Deployment:
     offers_mcp: bool = True
     durability: str = DURABILITY_UNSAID
     """One sentence: what survives a crash of the store."""
+    asks_for_token: bool = False
+    """Whether callers of the tool are authenticated, by bearer tokens."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be published, and settle whose deployment it is."""
@@ -60,10 +62,10 @@ class Deployment:
         return self.host if _DOMAIN.fullmatch(self.host) else "localhost"
 
 
-def listening_url(host: str, port: int) -> str:
+def listening_url(host: str, port: int, scheme: str = "http") -> str:
     """The URL at which a server that listens there is reached on its own machine."""
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
 def _checked_url(url: str) -> str:

@@ -84,6 +84,12 @@ def _endpoints(record: RegistryRecord, deployment: Deployment) -> list[str]:
         f"HTTP: `POST {deployment.url(TOOL_PATH)}`, one JSON object in, one out.",
         f"Health: `GET {deployment.url(HEALTH_PATH)}`, 200 while the store answers, else 503.",
     ]
+    if deployment.asks_for_token:
+        endpoints.append(
+            "The tool asks for a token of your account, by HTTP as by MCP: "
+            "`Authorization: Bearer TOKEN`; without one the answer is 401. The account is part of "
+            "the workflow identity."
+        )
     if deployment.offers_mcp:
         endpoints.insert(
             1,

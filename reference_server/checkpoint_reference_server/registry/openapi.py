@@ -37,6 +37,28 @@ _NO_STORE: Final = {
         "schema": {"type": "string", "const": "no-store"},
     }
 }
+_SCHEME: Final = "bearer"
+_SCHEMES: Final = {
+    _SCHEME: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": (
+            "A token of the caller's account. The account is part of the workflow identity: what "
+            "one account calls by a key is another workflow than what another calls by it."
+        ),
+    }
+}
+_UNAUTHORIZED: Final = {
+    "description": "There is no token, or none that is known. In plain text and without a code.",
+    "headers": {
+        "WWW-Authenticate": {
+            "description": "That a bearer token is asked for.",
+            "required": True,
+            "schema": {"type": "string"},
+        }
+    },
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
 _RETRY_AFTER: Final = {
     "Retry-After": {
         "description": "Seconds to wait, as in `retry_after_seconds`.",
@@ -62,16 +84,20 @@ def make_openapi(record: RegistryRecord, deployment: Deployment) -> JsonObject:
             "description": "The same for language models",
             "url": deployment.url(LLMS_PATH),
         },
-        "security": [],  # none is asked for
+        # Of the tool alone where a token is asked for, and said there.
+        "security": [],
         "tags": [
             {"name": "checkpoint", "description": "The tool."},
             {"name": "operations", "description": "For whoever operates the deployment."},
         ],
         "paths": {
-            TOOL_PATH: {"post": _tool_operation(record)},
+            TOOL_PATH: {"post": _tool_operation(record, deployment)},
             HEALTH_PATH: {"get": _health_operation()},
         },
-        "components": {"schemas": _schemas(record)},
+        "components": {
+            "schemas": _schemas(record),
+            **({"securitySchemes": _SCHEMES} if deployment.asks_for_token else {}),
+        },
     }
 
 
@@ -113,7 +139,7 @@ def _description(record: RegistryRecord, deployment: Deployment) -> str:
     return "\n\n".join(parts)
 
 
-def _tool_operation(record: RegistryRecord) -> JsonObject:
+def _tool_operation(record: RegistryRecord, deployment: Deployment) -> JsonObject:
     by_status: dict[int, list[ErrorCode]] = {}
     for code, row in ERRORS.items():
         for status in row.http_statuses:
@@ -121,6 +147,7 @@ def _tool_operation(record: RegistryRecord) -> JsonObject:
     return {
         "operationId": record.mcp_tool,
         "tags": ["checkpoint"],
+        **({"security": [{_SCHEME: []}]} if deployment.asks_for_token else {}),
         "summary": "Claim, record an outcome, read, or abandon",
         "description": (
             "One request is one atomic step. `action` says which, and which members the request "
@@ -174,6 +201,7 @@ def _tool_operation(record: RegistryRecord) -> JsonObject:
                 str(status): _problem_response(record, status, by_status[status])
                 for status in sorted(by_status)
             },
+            **({"401": _UNAUTHORIZED} if deployment.asks_for_token else {}),
             "500": {
                 "description": "A fault of the server itself, in plain text and without a code.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
