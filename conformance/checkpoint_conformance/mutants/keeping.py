@@ -226,6 +226,7 @@ class Keeper:
         import redis
 
         assert self.right.store_url is not None
+        _emptied(self.right)
         with redis.Redis.from_url(self.right.store_url) as client:
 
             def tamper(message: Message, forward: Forward) -> HttpAnswer:
