@@ -5,6 +5,7 @@ nox -s tests         do the tests pass?
 nox -s lint          is the code as it should be: ruff, mypy strict, the assembled Lua?
 nox -s explore       do the model's large worlds hold, here and in Murphi? (some ten minutes)
 nox -s storms        does the reference server weather every storm at full size? (a minute)
+nox -s nemesis       does it lose nothing while servers, store and links fail? (some minutes)
 nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluster? (minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
@@ -12,6 +13,8 @@ nox -s lua_mutants   is every single-point mutant of the scripts told from them?
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
+nox -s bench         how near is the server to the store's limit, and how far are others?
+nox -s soak          does the server's memory stay flat over a million requests?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
 nox -s descriptions  write anew what is generated from the registry record
@@ -82,6 +85,16 @@ def storms(session: nox.Session) -> None:
     """Storm the reference server, or whatever the arguments after ``--`` say."""
     session.install("-e", ".[server,embedded,load]")
     session.run("workflow-checkpoint", "storm", *session.posargs)
+
+
+@nox.session(default=False)
+def nemesis(session: nox.Session) -> None:
+    """Storm two reference servers over one store under every fault, once for each seed given."""
+    session.install("-e", ".[server,embedded,load]")
+    for seed in session.posargs or ("1", "2", "3", "4", "5"):
+        report = str(Path(session.create_tmp()) / f"seed-{seed}")
+        told = ("--nemesis", "all", "--seed", seed, "--report", report)
+        session.run("workflow-checkpoint", "storm", "mixed", *told)
 
 
 @nox.session(default=False)
@@ -207,6 +220,21 @@ def overhead(session: nox.Session) -> None:
     """Measure the same call by both bindings of one server."""
     session.install("-e", ".[server,embedded,mcp]")
     session.run("python", "reference_server/benchmarks/mcp_overhead.py")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure server, store's limit and peers side by side, into docs/performance.md."""
+    session.install("-e", ".[server,embedded,mcp]", "pytest", *dependencies("bench"))
+    session.env["PYTHONPATH"] = os.pathsep.join(["reference_server/tests", "model/tests"])
+    session.run("python", "reference_server/benchmarks/bench.py", *session.posargs)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Send a million requests of every kind, and watch the server's memory."""
+    session.install("-e", ".[server,embedded,mcp]")
+    session.run("python", "reference_server/benchmarks/soak.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -15,6 +15,7 @@ from checkpoint_conformance.checks.store import StoreAddressError, open_store
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer
 from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.faults import Kind
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.mcp_client import ProtocolError
 from checkpoint_conformance.preflight import UnreachableError, preflight
@@ -50,7 +51,7 @@ def examine(description: Description) -> int:
     try:
         with ExitStack() as stack:
             target = stack.enter_context(running(description))
-            for look in (_reached, _version, _clock, _health, _mcp, _controls, _store):
+            for look in (_reached, _version, _clock, _health, _mcp, _controls, _store, _faults):
                 findings.append(look(target))
                 _show(console, findings[-1])
                 if findings[0].fine is False:
@@ -199,6 +200,17 @@ def _store(target: Target) -> Finding:
         told = f"{name} {version}: no key appeared with a claim; is it the one behind the server?"
         return Finding(False, "store", told)
     return Finding(True, "store", f"{name} {version}, and a claim leaves something in it")
+
+
+def _faults(target: Target) -> Finding:
+    access = target.fault_access
+    if access is None:
+        return Finding(None, "faults", "none described: what happens then is not looked at")
+    told = f"{len(access.kinds)} of {len(Kind)} kinds can be made"
+    lacking = dict.fromkeys(access.missing.values())
+    if lacking:
+        told += f"; others need {'; or '.join(lacking)}"
+    return Finding(True if access.kinds else None, "faults", told)
 
 
 def _keys(store: Any) -> list[bytes]:

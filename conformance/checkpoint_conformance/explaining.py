@@ -21,7 +21,7 @@ _HOW: Final = {
     Access.BLACK_BOX: "black-box: by requests and answers alone",
     Access.CONTROLS: "with the test controls of section 14 (--controls)",
     Access.STORE: "with a connection to the store (--store)",
-    Access.FAULTS: "with faults: processes stopped while requests run",
+    Access.FAULTS: "with faults: processes stopped while requests run (faults in target.yaml)",
     Access.INSPECTION: "by inspection only: no test can tell",
 }
 _EXAMPLE: Final = Address.parse("http://127.0.0.1:8080")

@@ -13,7 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,7 @@ _NOT_OF_THE_FORMAT: Final = (ValueError, KeyError, TypeError, AttributeError, Re
 _WORKFLOW_KEY: Final = re.compile(rb'"workflow_key":\s*"([^"\\]*)"')
 """Where a line names its workflow; within a string of JSON the quotes would be escaped."""
 _CLOCK_STEP: Final = b"clock-step"
+_FAULT: Final = b'"event":"fault"'
 _DECODER: Final = json.JSONDecoder()
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -113,13 +114,41 @@ class ClockStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Injected:
+    """A fault that was made, from its beginning to the first good answer after it.
+
+    Times are nanoseconds by the monotonic clock of the file's header.
+    """
+
+    kind: str
+    """One of :class:`checkpoint_conformance.faults.Kind`."""
+    called_ns: int
+    """Just before it was begun."""
+    returned_ns: int
+    """When it was in force."""
+    healed_ns: int
+    """When it was begun to be healed."""
+    recovered_ns: int | None
+    """When a probe that was sent afterwards had a decided answer; None where none came."""
+    cuts: int | None = None
+    """How many connections were cut; None of what is no cut."""
+
+    @property
+    def recovery_ms(self) -> float | None:
+        """From the beginning of its healing to the first good answer."""
+        if self.recovered_ns is None:
+            return None
+        return (self.recovered_ns - self.healed_ns) / 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class End:
     """The writer came to its end; a file without this line was cut off."""
 
     calls: int
 
 
-Entry: TypeAlias = Call | ClockStep | End
+Entry: TypeAlias = Call | ClockStep | Injected | End
 
 
 @cache
@@ -215,6 +244,10 @@ class HistoryWriter:
         self._write(
             {"event": "clock-step", "called_ns": step.called_ns, "returned_ns": step.returned_ns}
         )
+
+    def fault(self, fault: Injected) -> None:
+        """Append that a fault was made and healed."""
+        self._write({"event": "fault", **asdict(fault)})
 
     def close(self) -> None:
         """Say that this is all, and close the file."""
@@ -318,6 +351,12 @@ class HistoryFile:
             for entry in self._some(lambda line: _CLOCK_STEP in line)
             if isinstance(entry, ClockStep)
         ]
+
+    def faults(self) -> list[Injected]:
+        """Only the faults that were made."""
+        if not _has(self.path, _FAULT):
+            return []
+        return [entry for entry in self._some(lambda x: _FAULT in x) if isinstance(entry, Injected)]
 
     def calls_with(self, workflow_keys: Collection[str]) -> Iterator[Call]:
         """Only the calls on a few workflows, far faster than all entries."""
@@ -432,6 +471,15 @@ def _entry(members: Mapping[str, Any]) -> Entry:
     if event is not None:
         if event == "clock-step":
             return ClockStep(called_ns=members["called_ns"], returned_ns=members["returned_ns"])
+        if event == "fault":
+            return Injected(
+                kind=members["kind"],
+                called_ns=members["called_ns"],
+                returned_ns=members["returned_ns"],
+                healed_ns=members["healed_ns"],
+                recovered_ns=members["recovered_ns"],
+                cuts=members["cuts"],
+            )
         if event == "end":
             return End(calls=members["calls"])
         raise ValueError(f"an event {event!r}")

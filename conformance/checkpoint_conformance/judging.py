@@ -28,11 +28,12 @@ from checkpoint_conformance.contention import (
 from checkpoint_conformance.history import (
     DROPPED,
     Call,
-    ClockStep,
+    End,
     HistoryError,
     HistoryFile,
     read_folder,
 )
+from checkpoint_conformance.judging_faults import FaultJudge, acknowledged_lost
 from checkpoint_conformance.oracle import rules_of_member
 from checkpoint_conformance.plain import bounded, plain
 from checkpoint_conformance.verdict import EXIT_CODES, LOST_SHARE_MAX, Verdict
@@ -55,8 +56,10 @@ from checkpoint_model.linearizability import (
     Answered,
     AnswerError,
     ClockViolation,
+    Crash,
     Illegal,
     Linearizable,
+    Loss,
     OffsetFault,
     Offsets,
     Operation,
@@ -79,6 +82,8 @@ CONTENDERS_MIN: Final = 10
 """Fewer requests in flight at once than this are no contention."""
 UNDECIDED: Final = "unknown"
 """The kind of a failure that is none of the target's: the budget of steps was spent."""
+LOSS_STEPS_MAX: Final = 200_000
+"""How many are tried, of a workflow that is wrong, to tell that a crash took too much."""
 FAILURES_SHOWN_MAX: Final = 5
 WORKFLOWS_SHOWN_MAX: Final = 24
 OPERATIONS_SHOWN_MAX: Final = 12_000
@@ -328,12 +333,16 @@ class _Storm:
         self._undecided: dict[Identity, None] = {}
         self._judged_rounds: set[int] = set()
         self._remarks: list[str] = []
+        self._faults = FaultJudge(files)
+        self._lost_more: set[Identity] = set()
+        """Workflows that an order explains only if a crash took more than it may."""
 
     def judge(self) -> dict[str, Any]:
         """Read, judge, look closer at what is shown, and say what was found."""
         self._read()
         faults = [self._offset_failure(fault) for fault in self._offset_faults()]
         faults += self._hash_failures()
+        faults += self._faults.failures()
         self._judge_workflows()
         broken = [*self._broken, *self._undecided]
         shown = self._shown(broken)
@@ -360,12 +369,12 @@ class _Storm:
                     self._take(entry, clock)
                     if self._counts.calls % _TELL_EVERY == 0:
                         self._tell(f"reading {self.name}", self._counts.calls, 0)
-                elif not isinstance(entry, ClockStep):
+                elif isinstance(entry, End):
                     ended = True
             if not ended:
                 self._cut_off.append(file.path.name)
         for workflow in self._workflows.values():
-            workflow.seen = [self._with_earliest(one) for one in workflow.seen]
+            workflow.seen = [self._with_earliest(one, workflow.last_ns) for one in workflow.seen]
 
     def _clock_steps(self) -> dict[str, list[tuple[int, int]]]:
         """When the target's clock was moved, by the clock of ours that says so.
@@ -412,6 +421,7 @@ class _Storm:
             counts.answers["(no observed_at)"] += 1
             return
         self._count(call, answered, seen)
+        self._faults.take(call, clock.id, workflow.identity, answered, seen)
         decided = seen is not None and seen.observed_at_ms is not None
         if seen is not None:
             workflow.seen.append(seen)
@@ -422,7 +432,7 @@ class _Storm:
             if decided:
                 assert seen is not None
                 assert seen.observed_at_ms is not None
-                if clock.offsets is not None:
+                if clock.offsets is not None and not self._went_over_a_step(workflow):
                     who = (call.client, called_ns, returned_ns, seen.observed_at_ms)
                     clock.offsets.add(who, called_ns, returned_ns, seen.observed_at_ms)
                 workflow_hash = (answered.members or {}).get("workflow_hash")
@@ -493,13 +503,14 @@ class _Storm:
             )
         )
 
-    def _with_earliest(self, seen: Seen) -> Seen:
+    def _with_earliest(self, seen: Seen, until_ns: int) -> Seen:
         if seen.observed_at_ms is not None:
             return seen
         offsets = self._clocks[seen.clock].offsets
         if offsets is None:
             return seen
-        return seen._replace(earliest_ms=offsets.earliest_ms(seen.called_ns))
+        from_ns = self._faults.reached_store_ns(seen.called_ns, seen.clock)
+        return seen._replace(earliest_ms=offsets.earliest_ms(from_ns, until_ns))
 
     # -- judging -------------------------------------------------------------------------
 
@@ -517,9 +528,13 @@ class _Storm:
                 self._verdicts["nothing to judge"] += 1
                 continue
             else:
-                found = find_order(workflow.seen, steps_max=self._steps_max)
+                crashes = self._crashes(workflow)
+                found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
                 if isinstance(found, Linearizable):
                     sound = True
+                    self._faults.explained(
+                        found, workflow.seen, workflow.first_ns, workflow.last_ns
+                    )
                     self._verdicts["linearizable"] += 1
                     self._remarks += [r for r in found.remarks if r not in self._remarks][:5]
                 elif isinstance(found, Unknown):
@@ -530,9 +545,35 @@ class _Storm:
                 else:
                     self._broken[identity] = None
                     self._verdicts["illegal"] += 1
+                    self._look_for_a_loss(workflow)
             if workflow.round is not None:
                 sound_rounds[workflow.round] = sound_rounds.get(workflow.round, True) and sound
         self._judged_rounds = {number for number, sound in sound_rounds.items() if sound}
+
+    def _crashes(self, workflow: _Workflow, *, any_loss: bool = False) -> list[Crash]:
+        """The crashes that a workflow went through, of a store that may lose something by them."""
+        if not self._faults:
+            return []
+        offsets = {clock_id: clock.offsets for clock_id, clock in self._clocks.items()}
+        return self._faults.crashes(workflow.first_ns, workflow.last_ns, offsets, any_loss=any_loss)
+
+    def _look_for_a_loss(self, workflow: _Workflow) -> None:
+        """Whether what no order explains is a loss beyond what the store may lose."""
+        crashes = self._crashes(workflow, any_loss=True)
+        if not crashes:
+            return
+        steps_max = min(self._steps_max, LOSS_STEPS_MAX)
+        found = find_order(workflow.seen, crashes=crashes, steps_max=steps_max)
+        if isinstance(found, Linearizable):
+            self._lost_more.add(workflow.identity)
+            self._faults.lost_beyond += acknowledged_lost(found, workflow.seen)
+
+    def _went_over_a_step(self, workflow: _Workflow) -> bool:
+        """Whether the target's clock was moved since its first call.
+
+        Set back, it reads earlier than the last change, whose time is used then (WC-TIME-4).
+        """
+        return bool(self._steps) and self._clock_was_moved_during(workflow)
 
     def _clock_was_moved_during(self, workflow: _Workflow) -> bool:
         """Whether it went on while somebody moved the target's clock.
@@ -600,7 +641,9 @@ class _Storm:
     ) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
         """The workflows that are shown, with what fails of each; the broken ones first."""
         first_ns = {identity: self._workflows[identity].first_ns for identity in broken}
-        chosen = sorted(broken, key=lambda identity: first_ns[identity])[:FAILURES_SHOWN_MAX]
+        # What a crash took tells more than what follows from it.
+        by_weight = sorted(broken, key=lambda i: (i not in self._lost_more, first_ns[i]))
+        chosen = by_weight[:FAILURES_SHOWN_MAX]
         room = OPERATIONS_SHOWN_MAX - sum(self._workflows[i].calls for i in chosen)
         others = [i for i in self._workflows if i not in set(chosen)]
         others.sort(key=lambda identity: -self._workflows[identity].calls)
@@ -634,13 +677,22 @@ class _Storm:
         self, identity: Identity, calls: list[tuple[Call, str]]
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         calls.sort(key=lambda pair: (pair[1], pair[0].called_ns))
-        operations = [self._operation(call, clock) for call, clock in calls]
-        verdict = check(operations, steps_max=self._steps_max)
+        until_ns = self._workflows[identity].last_ns
+        operations = [self._operation(call, clock, until_ns) for call, clock in calls]
+        crashes = self._crashes(self._workflows[identity])
+        verdict = check(operations, crashes=crashes, steps_max=self._steps_max)
         failure = None
         if identity in self._broken or identity in self._undecided:
             failure = _failure(identity, operations, verdict, self._steps_max)
+            if identity in self._lost_more:
+                failure["rules"] = ["WC-PRIV-5", *failure["rules"]]
+                failure["why"] += (
+                    " Only if the crash of the store took changes with it that it acknowledged "
+                    f"is there an order; declared is that it keeps: {self._faults.durability}."
+                )
         base_ns = min((call.called_ns for call, _ in calls), default=0)
         order = () if isinstance(verdict, Unknown) else verdict.order
+        losses = verdict.losses if isinstance(verdict, Linearizable | Illegal) else ()
         places = {placed.operation: place for place, placed in enumerate(order)}
         shown = {
             "namespace": identity.namespace,
@@ -658,13 +710,14 @@ class _Storm:
                 {"operation": placed.operation, "observed_at_ms": placed.observed_at_ms}
                 for placed in order
             ],
-            "states": _states(operations, order),
+            "states": _states(operations, order, losses),
             "failure": failure,
         }
         return shown, failure
 
-    def _operation(self, call: Call, clock: str) -> Operation:
+    def _operation(self, call: Call, clock: str, until_ns: int) -> Operation:
         offsets = self._clocks[clock].offsets
+        from_ns = self._faults.reached_store_ns(call.called_ns, clock)
         answered = call.answer if isinstance(call.answer, Answered) else None
         return Operation(
             client=call.client,
@@ -673,7 +726,7 @@ class _Storm:
             returned_ns=call.returned_ns,
             answer=answered,
             clock=clock,
-            earliest_ms=None if offsets is None else offsets.earliest_ms(call.called_ns),
+            earliest_ms=None if offsets is None else offsets.earliest_ms(from_ns, until_ns),
         )
 
     # -- telling -------------------------------------------------------------------------
@@ -757,6 +810,7 @@ class _Storm:
             },
             "requests_per_second": self._per_second(),
             "shown": [entry for entry, _ in shown],
+            "faults": self._faults.document,
         }
 
     def _in_flight(self) -> list[int]:
@@ -793,6 +847,7 @@ class _Storm:
             "WC-CONC-4": self._met_others(),
             "WC-TIME-1": self._counts.decided if held_against and clock_held else 0,
             "WC-ID-2": sum(len(w.hashes) == 1 and w.calls > 1 for w in self._workflows.values()),
+            **(self._faults.hits() if self._faults else {}),
         }
 
     def _met_others(self) -> int:
@@ -819,13 +874,17 @@ class _Storm:
             gaps.append(f"the history was cut off: {', '.join(self._cut_off)} has no last line")
         moved = self._verdicts["clock moved"]
         if moved:
-            gaps.append(
+            said = (
                 f"{moved:,} workflows without an order went on while the target's clock was moved, "
                 "which the contract leaves partly open (WC-TIME-4)"
             )
+            # A fault that was made on purpose leaves no more open than it must.
+            excused = self._faults and self._verdicts["linearizable"]
+            (self._remarks if excused else gaps).append(said)
         if counts.repeated:
             gaps.append(f"{counts.repeated:,} calls went over the wire more than once")
-        unwanted = counts.lost - counts.dropped + counts.untold
+        unwanted = counts.lost - counts.dropped + counts.untold - self._faults.excused
+        gaps += self._faults.gaps()
         if unwanted > LOST_SHARE_MAX * max(counts.calls, 1):
             reasons = [(w, n) for w, n in counts.lost_why.most_common(4) if w != DROPPED]
             reasons += [
@@ -839,7 +898,8 @@ class _Storm:
             gaps.append(f"{counts.unchanged:,} of {counts.calls:,} requests were turned away")
         most = [b["in_flight"] for b in bursts]
         typical = statistics.median(most) if most else max(in_flight, default=0)
-        if counts.decided and typical < CONTENDERS_MIN:
+        # Under faults there may be little of it: what a fault does to whom counts for itself.
+        if counts.decided and typical < CONTENDERS_MIN and not self._faults:
             where = "in flight at once in the median burst" if most else "ever in flight at once"
             gaps.append(
                 f"too little contention: {typical:.0f} requests were {where}, "
@@ -1006,11 +1066,13 @@ def _state(record: Record | None) -> dict[str, Any] | None:
     }
 
 
-def _states(operations: Sequence[Operation], order: Sequence[Placed]) -> list[dict[str, Any]]:
+def _states(
+    operations: Sequence[Operation], order: Sequence[Placed], losses: Sequence[Loss]
+) -> list[dict[str, Any]]:
     """The record after each step of an order that changed it."""
     found = []
     record: Record | None = None
-    for place, done in enumerate(retrace(operations, order)):
+    for place, done in enumerate(retrace(operations, order, losses)):
         if done.record != record:
             record = done.record
             found.append({"place": place, "rule": done.rule, "record": _state(record)})

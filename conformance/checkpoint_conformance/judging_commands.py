@@ -99,6 +99,10 @@ def _show_storm(console: "Console", storm: "Mapping[str, Any]") -> None:
         for rule, r in storm["rules"].items()
     )
     console.print(f"  {rules}", markup=False)
+    if storm.get("faults"):
+        from checkpoint_conformance.renderings.faults import faults_line
+
+        console.print(f"  {faults_line(storm['faults'])}", markup=False)
     for gap in storm["incomplete_because"]:
         console.print(f"  incomplete: {gap}", markup=False)
     for remark in storm["remarks"]:

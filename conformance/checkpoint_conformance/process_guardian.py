@@ -5,7 +5,9 @@ but the standard library. The implementation is started as the leader of a proce
 the input ends, because its holder closed it or was killed, the whole group is asked to stop, and
 killed when it does not.
 
-    python -I process_guardian.py STOP_SECONDS COMMAND [ARGUMENT ...]
+    python -I process_guardian.py STOP_SECONDS PID_FILE COMMAND [ARGUMENT ...]
+
+PID_FILE is where to write the number of that group; ``-`` for nowhere.
 """
 
 import contextlib
@@ -15,11 +17,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 POLL_SECONDS = 0.02
 
 
-def main(stop_seconds: float, command: list[str]) -> int:
+def main(stop_seconds: float, pid_file: str, command: list[str]) -> int:
     """Start the command and wait for either end; its exit status."""
     try:
         process = subprocess.Popen(  # noqa: S603 - whoever wrote the target's description chose it
@@ -28,6 +31,11 @@ def main(stop_seconds: float, command: list[str]) -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return 127
+    if pid_file != "-":
+        # Renamed into place, so that whoever reads it never reads half of it.
+        partial = Path(f"{pid_file}.partial")
+        partial.write_text(str(process.pid), encoding="ascii")
+        partial.replace(pid_file)
 
     def stop_at_end_of_input() -> None:
         while os.read(0, 4096):
@@ -64,4 +72,4 @@ def _signal(group: int, number: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(float(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -87,6 +87,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
             {"what": what, "times": times} for what, times in run.tally.lost_what.most_common()
         ],
         "remarks": list(run.tally.remarks),
+        **({"faults": dict(run.tally.faults)} if run.tally.faults is not None else {}),
         "target": {
             "url": target.address.url,
             "controls": target.controls.url if target.controls else None,

@@ -10,6 +10,7 @@ from typing import Final, ParamSpec, Protocol
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
 from checkpoint_conformance.controls import ControlError, Controls
+from checkpoint_conformance.faults import FaultAccess
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mcp_client import Endpoint, McpClient
 from checkpoint_conformance.rules import Binding, RuleClass
@@ -51,6 +52,8 @@ class Target:
     classes: frozenset[RuleClass] = frozenset({RuleClass.CORE, RuleClass.CONTROLS})
     """The conformance classes that are claimed; controls and MCP count only where given."""
     expected_failures: tuple[ExpectedFailure, ...] = ()
+    fault_access: FaultAccess | None = None
+    """How faults are made of it; None where they cannot be."""
 
     @property
     def claimed_classes(self) -> frozenset[RuleClass]:
@@ -91,6 +94,8 @@ class Profile:
     contenders: int
     mcp_vectors: int
     """Vectors that go over MCP as well, and by both doors in turn, where the target has both."""
+    fault_rounds: int
+    """How often each kind of fault is made in the middle of everything."""
     drawing_seconds_max: float
     """On a slow target sequences are drawn for no longer than this, and the run says so."""
 
@@ -115,6 +120,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=2,
             contenders=100,
             mcp_vectors=40,
+            fault_rounds=0,
             drawing_seconds_max=30,
         ),
         Profile(
@@ -126,6 +132,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=5,
             contenders=100,
             mcp_vectors=160,
+            fault_rounds=1,
             drawing_seconds_max=120,
         ),
         Profile(
@@ -137,6 +144,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             storm_rounds=30,
             contenders=100,
             mcp_vectors=400,
+            fault_rounds=10,
             drawing_seconds_max=1500,
         ),
     )
@@ -323,6 +331,7 @@ class Check:
     binding: Binding = Binding.HTTP
     needs_controls: bool = False
     needs_store: bool = False
+    needs_faults: bool = False
     only_without_controls: bool = False
     needs_class: RuleClass | None = None
 
@@ -344,5 +353,7 @@ class Check:
         if self.needs_controls and target.controls is None:
             return False
         if self.needs_store and target.store_url is None:
+            return False
+        if self.needs_faults and target.fault_access is None:
             return False
         return not (self.only_without_controls and target.controls is not None)

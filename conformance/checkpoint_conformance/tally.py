@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -119,6 +120,8 @@ class Tally:
     """The target's, which look out for what is sent."""
     timings: list["Timing"] = field(default_factory=list)
     """The checks that were done, in their order."""
+    faults: Mapping[str, Any] | None = None
+    """Figures of the faults that were made, as `report.schema.json` has them; None of none."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def hit(self, *rules: str) -> None:

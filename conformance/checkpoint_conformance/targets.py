@@ -21,6 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, UrlError
+from checkpoint_conformance.faults import (
+    Command,
+    Durability,
+    FaultAccess,
+    Faults,
+    ServerFaults,
+    StoreFaults,
+)
 from checkpoint_conformance.rules import RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_model.vocabulary import MCP_PATH
@@ -31,6 +39,10 @@ if TYPE_CHECKING:
 
 READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 10.0
+PORTS: Final = ("port", "controls_port", "store_port", "store_listen_port")
+"""The placeholders for ports; the third is where a server looks for its store."""
+FOLDER: Final = "folder"
+"""The placeholder for an empty folder that lasts as long as what was started."""
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -70,27 +82,55 @@ class Description:
     timeout_seconds: float = EXCHANGE_SECONDS_MAX
     start: Start | None = None
     expected_failures: tuple[ExpectedFailure, ...] = ()
+    durability: Durability | None = None
+    faults: Faults | None = None
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Those that the description uses, but for the environment's variables."""
+        said = [self.url, self.controls or "", self.mcp or "", self.store or ""]
+        if self.start is not None:
+            said += [*self.start.command, *self.start.environment.values()]
+        if self.store_command is not None:
+            said += self.store_command
+        return frozenset(
+            name for name in (*PORTS, FOLDER) if any(f"${{{name}}}" in s for s in said)
+        )
 
     @property
     def ports(self) -> tuple[str, ...]:
         """The placeholders for ports that the description uses."""
-        said = [self.url, self.controls or "", self.mcp or ""]
-        if self.start is not None:
-            said += [*self.start.command, *self.start.environment.values()]
-        return tuple(
-            name for name in ("port", "controls_port") if any(f"${{{name}}}" in s for s in said)
-        )
+        return tuple(name for name in PORTS if name in self.placeholders)
 
-    def filled_in(self, ports: Mapping[str, int]) -> "Description":
-        """The same with ports and environment put in.
+    @property
+    def store_command(self) -> Command | None:
+        """What runs the store, where that is ours to start."""
+        if self.faults is None or self.faults.store is None:
+            return None
+        return self.faults.store.command
+
+    def filled_in(self, values: Mapping[str, int | str]) -> "Description":
+        """The same with ports, folder and environment put in.
 
         Raises:
             TargetError: a placeholder that there is not, or a variable that is not set.
         """
 
         def fill(text: str) -> str:
-            return _PLACEHOLDER.sub(lambda match: _value(match[1], ports), text)
+            return _PLACEHOLDER.sub(lambda match: _value(match[1], values), text)
 
+        def filled(command: Command | None) -> Command | None:
+            return None if command is None else tuple(map(fill, command))
+
+        faults = self.faults
+        if faults is not None and faults.store is not None:
+            clock = faults.store.clock_file
+            store = replace(
+                faults.store,
+                command=filled(faults.store.command),
+                clock_file=None if clock is None else Path(fill(str(clock))),
+            )
+            faults = replace(faults, store=store)
         start = self.start
         if start is not None:
             start = replace(
@@ -107,10 +147,14 @@ class Description:
             mcp=None if self.mcp is None else fill(self.mcp),
             headers={name: fill(value) for name, value in self.headers.items()},
             start=start,
+            faults=faults,
         )
 
-    def target(self) -> Target:
+    def target(self, fault_access: FaultAccess | None = None) -> Target:
         """The target, once everything is filled in.
+
+        Args:
+            fault_access: how faults are made of it, where they can be.
 
         Raises:
             TargetError: an address is none.
@@ -143,6 +187,7 @@ class Description:
             homepage=self.homepage,
             classes=classes,
             expected_failures=self.expected_failures,
+            fault_access=fault_access,
         )
 
 
@@ -210,6 +255,30 @@ def _faults(node: "yaml.Node", data: object) -> Iterator[tuple[int, str]]:
         if isinstance(rule, str) and rule not in rules():
             path = ["expected_failures", number, "rule"]
             yield _line(node, path), f"the contract has no rule {rule}"
+    for path, fault in _contradictions(data):
+        yield _line(node, path), f"`{'.'.join(map(str, path))}`: {fault}"
+
+
+def _contradictions(data: Mapping[str, Any]) -> Iterator[tuple[list[str | int], str]]:
+    """What is wrong of faults beside their form, which the schema says."""
+    faults = data.get("faults")
+    if not isinstance(faults, dict):
+        return
+    store = faults.get("store")
+    if isinstance(store, dict):
+        path: list[str | int] = ["faults", "store"]
+        if "store" not in data:
+            yield path, "it needs `store`, the URL where the store answers"
+        if "durability" not in data:
+            yield path, "it needs `durability`: what survives a crash of the store"
+        if "command" in store and "start" not in data:
+            yield [*path, "command"], "it needs `start`: a server that runs has a store already"
+        if ("freeze" in store) is not ("thaw" in store):
+            yield path, "`freeze` and `thaw` go together"
+    if faults.get("servers", 1) != 1 and "start" not in data:
+        yield ["faults", "servers"], "it needs `start`: only what is started here can be several"
+    if "server" in faults and "start" in data:
+        yield ["faults", "server"], "with `start` the server that was started is killed"
 
 
 @cache
@@ -255,7 +324,10 @@ def _description(data: Mapping[str, Any], path: Path) -> Description:
             stop_seconds=given.get("stop_seconds", STOP_SECONDS_MAX),
         )
     classes = data.get("classes")
+    durability = data.get("durability")
     return Description(
+        durability=None if durability is None else Durability(durability),
+        faults=_faults_described(data["faults"], path) if "faults" in data else None,
         url=data["url"],
         name=data.get("name", ""),
         version=data.get("version", ""),
@@ -277,6 +349,38 @@ def _description(data: Mapping[str, Any], path: Path) -> Description:
     )
 
 
+def _faults_described(data: Mapping[str, Any], path: Path) -> Faults:
+    def command(given: Mapping[str, Any], name: str) -> Command | None:
+        return tuple(given[name]) if name in given else None
+
+    def file(given: Mapping[str, Any], name: str) -> Path | None:
+        if name not in given:
+            return None
+        # One in ${folder} is nowhere yet.
+        told = Path(given[name])
+        return told if "${" in given[name] else (path.parent / told).resolve()
+
+    server, store = data.get("server"), data.get("store")
+    return Faults(
+        servers=data.get("servers", 1),
+        server=None
+        if server is None
+        else ServerFaults(kill=tuple(server["kill"]), start=tuple(server["start"])),
+        store=None
+        if store is None
+        else StoreFaults(
+            command=command(store, "command"),
+            pid_file=file(store, "pid_file"),
+            kill=command(store, "kill"),
+            start=command(store, "start"),
+            freeze=command(store, "freeze"),
+            thaw=command(store, "thaw"),
+            may_be_spoiled=store.get("may_be_spoiled", False),
+            clock_file=file(store, "clock_file"),
+        ),
+    )
+
+
 def expected_failure(
     rule: str, reason: str, issue: str = "", expires: str | None = None
 ) -> ExpectedFailure:
@@ -294,16 +398,17 @@ def expected_failure(
     return ExpectedFailure(rule=rule, reason=reason, issue=issue, expires=day)
 
 
-def _value(name: str, ports: Mapping[str, int]) -> str:
+def _value(name: str, values: Mapping[str, int | str]) -> str:
     kind, colon, variable = name.partition(":")
     if kind == "env" and colon:
         value = os.environ.get(variable)
         if value is None:
             raise TargetError(f"${{{name}}}: the environment variable {variable} is not set")
         return value
-    if name in ports:
-        return str(ports[name])
+    if name in values:
+        return str(values[name])
     raise TargetError(
         f"${{{name}}} is no placeholder; there are ${{env:NAME}} and, with `start`, "
-        "${port} and ${controls_port}"
+        "${port} and ${controls_port}; with `faults.store.command` also ${store_listen_port}, "
+        "${store_port} and ${folder}"
     )

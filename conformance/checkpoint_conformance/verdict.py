@@ -244,6 +244,12 @@ def _status_over(
         return status(Status.NOT_RUN, f"{NEEDS} --controls")
     if rule.access is Access.STORE and target.store_url is None:
         return status(Status.NOT_RUN, f"{NEEDS} --store")
+    if rule.access is Access.FAULTS:
+        if target.fault_access is None:
+            return status(Status.NOT_RUN, f"{NEEDS} faults in target.yaml")
+        lacks = target.fault_access.lacks(rule.id)
+        if lacks:
+            return status(Status.NOT_RUN, f"{NEEDS} {lacks}")
     if broken or excused:
         cause = ", ".join(sorted({*broken, *excused})[:3])
         why = f"could not run: the sequences that test it ended at what is broken ({cause})"

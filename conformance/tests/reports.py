@@ -175,6 +175,31 @@ def knowing() -> dict[str, Any]:
     return document(tally, replace(FULL, expected_failures=(known,)))
 
 
+def harmed() -> dict[str, Any]:
+    """A run that made faults: one kind was recovered from, the other was not."""
+    tally = enough(EVERYTHING)
+    tally.faults = {
+        "durability": "second",
+        "kinds": {
+            "store-kill": {
+                "runs": 3,
+                "recovered": 3,
+                "cuts": None,
+                "recovery_ms": {"median": 237.7, "max": 1256.7},
+            },
+            "client-cut-in-answer": {"runs": 1, "recovered": 0, "cuts": 4, "recovery_ms": None},
+        },
+        "workflows_through_a_crash": 21,
+        "acknowledged_lost": 2,
+        "acknowledged_lost_as_declared": 5,
+        "unavailable": 52,
+        "unavailable_ms_max": 4028.9,
+        "calls": 2006,
+        "histories": 116,
+    }
+    return document(tally, EVERYTHING)
+
+
 ALL: Final = {
     made.__name__: made
     for made in (
@@ -188,6 +213,7 @@ ALL: Final = {
         over_mcp,
         excused,
         knowing,
+        harmed,
     )
 }
 """Each by its name."""

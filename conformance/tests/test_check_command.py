@@ -40,7 +40,7 @@ def check(*arguments: str) -> subprocess.CompletedProcess[str]:
         [*COMMAND, "check", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env={**os.environ, "COLUMNS": "100"},
     )
@@ -55,12 +55,12 @@ def test_the_reference_server_conforms(tmp_path: Path) -> None:
     """No arguments but a profile: a real server on a real Valkey, green, and all accounted for."""
     done = check("--profile", "quick", "--report", str(tmp_path / "r"), "--seed", "7")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS: 86 of 92 rules passed" in done.stdout
+    assert "PASS: 89 of 92 rules passed; 3 by inspection" in done.stdout
     report = report_in(tmp_path / "r")
     assert (report["format"], report["verdict"], report["seed"]) == (1, "pass", 7)
     assert list(report["rules"]) == list(rules())
     statuses = {rule_id: rule["status"] for rule_id, rule in report["rules"].items()}
-    assert sorted(set(statuses.values())) == ["inspection", "not-run", "passed"]
+    assert sorted(set(statuses.values())) == ["inspection", "passed"]
     for rule in report["rules"].values():
         assert rule["status"] != "passed" or rule["hits"] >= rule["floor"]
         assert rule["status"] == "passed" or rule["reason"]

@@ -367,7 +367,7 @@ def test_a_long_failure_is_shortened(target: Target) -> None:
 def test_no_floor_depends_on_chance(target: Target, access: str) -> None:
     """Without the drawn sequences every rule still reaches its floor, so no green is luck."""
     if access == "real time":
-        target = replace(target, controls=None, store_url=None)
+        target = replace(target, controls=None, store_url=None, fault_access=None)
     run = Run(target=target, profile=PROFILES["quick"], seed=1, progress=Quiet())
     for check in CHECKS:
         if check.applies_to(target) and check.name != "stateful":

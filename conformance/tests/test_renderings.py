@@ -63,7 +63,7 @@ def test_junit_is_valid_and_has_every_rule(report: str) -> None:
     assert suite.errors == kinds.count("Error")
     assert suite.skipped == kinds.count("Skipped")
     red = suite.failures + suite.errors > 0
-    assert red is (report not in ("passing", "with_bindings", "knowing"))
+    assert red is (report not in ("passing", "with_bindings", "knowing", "harmed"))
 
 
 def test_junit_tells_a_failure_whole() -> None:
@@ -321,6 +321,30 @@ def test_html_has_every_rule_and_every_failure() -> None:
     assert targets <= set(identified)
     script = "".join(identified["script-1"].itertext())
     assert script == reports.failing()["failures"][0]["reproduction"]
+
+
+LOST = (
+    "Faults: 4 of 2 kinds; 2 acknowledged changes lost (a crash is to leave all but the last "
+    "second, and took 5); a good answer at the latest 1,257 ms after each"
+)
+
+
+def test_html_has_a_row_for_each_kind_of_fault() -> None:
+    """With what was lost above them; what did not recover has no time."""
+    page = parsed_html(rendered("html", "harmed"))
+    (section,) = [e for e in page.iter("section") if e.attrib.get("id") == "faults"]
+    assert LOST in "".join(section.itertext())
+    rows = [["".join(cell.itertext()) for cell in row] for row in section.iter("tr")]
+    assert rows[1:] == [
+        ["store-kill", "3", "3", "", "238", "1,257"],
+        ["client-cut-in-answer", "1", "0", "4", "", ""],
+    ]
+
+
+def test_the_terminal_tells_what_faults_took() -> None:
+    """In one line above the verdict, and nothing of them where none were made."""
+    assert LOST in rendered("terminal", "harmed")
+    assert "Faults:" not in rendered("terminal", "passing")
 
 
 def test_html_keeps_the_drawing_s_names_to_the_drawing() -> None:

@@ -7,16 +7,26 @@ import pytest
 
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.client import Address
+from checkpoint_conformance.deployment import deployed
+from checkpoint_conformance.faults import Durability, FaultAccess, Kind
 from checkpoint_conformance.rules import Access, Binding, RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_conformance.session import fresh_identity
 from checkpoint_conformance.tally import Failure, Sent, Tally
+from checkpoint_conformance.targets import Description
 from checkpoint_conformance.verdict import EXIT_CODES, Status, Verdict, judge
 
 HERE = Address.parse("http://127.0.0.1:1")
 BARE = Target(address=HERE)
 FULL = Target(address=HERE, controls=HERE, store_url="unix:///x")
-EVERYTHING = replace(FULL, mcp=HERE, classes=frozenset(RuleClass))
+HARMED = FaultAccess(
+    kinds=tuple(Kind),
+    missing={},
+    durability=Durability.CHANGE,
+    starts=True,
+    deploy=lambda: deployed(Description(url=HERE.url)),
+)
+EVERYTHING = replace(FULL, mcp=HERE, classes=frozenset(RuleClass), fault_access=HARMED)
 
 
 def enough(target: Target) -> Tally:
@@ -26,7 +36,11 @@ def enough(target: Target) -> Tally:
         for rule in rules().values():
             if rule.floor is None or tally.binding not in rule.bindings:
                 continue
-            needs = {Access.CONTROLS: target.controls, Access.STORE: target.store_url}
+            needs = {
+                Access.CONTROLS: target.controls,
+                Access.STORE: target.store_url,
+                Access.FAULTS: target.fault_access,
+            }
             if needs.get(rule.access, True) and rule.rule_class in target.claimed_classes:
                 tally.hit(*[rule.id] * rule.floor)
     tally.binding = Binding.HTTP

@@ -129,6 +129,10 @@ class Arena:
         """Write into this history from now on, until a moment of the monotonic clock, in s."""
         self._storm, self._writer, self._deadline = storm, writer, deadline
 
+    def end(self) -> None:
+        """Begin nothing more: the time is over now."""
+        self._deadline = time.monotonic()
+
     @property
     def over(self) -> bool:
         """Whether to begin nothing more: it was stopped, or its time is over."""

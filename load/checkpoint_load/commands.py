@@ -6,7 +6,7 @@ Loaded for ``--help`` too, so nothing heavy is imported before the command runs.
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,10 @@ from checkpoint_load.limits import (
     ROUNDS_DEFAULT,
     ROUNDS_MAX,
 )
+
+_UNDER_FAULTS: Final = ("mixed",)
+if TYPE_CHECKING:
+    from checkpoint_conformance.faults import Kind
 
 SEED_MAX: Final = 2**32 - 1
 _EXTRA_MISSING: Final = (
@@ -64,6 +68,11 @@ _EXTRA_MISSING: Final = (
     help="Of the answers that the mixed storm drops on purpose.",
 )
 @click.option(
+    "--nemesis",
+    metavar="FAULTS",
+    help="Faults to make while the mixed storm goes on: names with commas, or all.",
+)
+@click.option(
     "--seed", type=click.IntRange(0, SEED_MAX), help="Repeat the choices of an earlier run."
 )
 @click.option(
@@ -94,7 +103,9 @@ _EXTRA_MISSING: Final = (
     type=click.IntRange(1, 64),
     help="Processes of the reference server, where that is what is stormed.  [default: 1]",
 )
-def storm(names: tuple[str, ...], server_workers: int | None, **options: Any) -> None:
+def storm(
+    names: tuple[str, ...], server_workers: int | None, nemesis: str | None, **options: Any
+) -> None:
     """Storm a target with many requests at once, and judge what it answered by the model.
 
     \b
@@ -109,6 +120,9 @@ def storm(names: tuple[str, ...], server_workers: int | None, **options: Any) ->
 
     Without --url or --target the reference server is started, on a Valkey of its own.
 
+    With --nemesis servers and store are killed, frozen and cut off meanwhile, and the
+    storm goes on until every fault was made, or for --duration if that is longer.
+
     \b
     Exit status: 0 one order explains every answer; 1 none does; 2 the target could
     not be reached, or the options are wrong; 3 too little to say; 4 the harness
@@ -120,6 +134,9 @@ def storm(names: tuple[str, ...], server_workers: int | None, **options: Any) ->
         raise click.UsageError("--server-workers is for the reference server, without --url.")
     if options["expect_workers"] and options["processes"] > 1:
         raise click.UsageError("Give --processes, or --expect-workers for those of other machines.")
+    if nemesis is not None:
+        options["nemesis"] = _faults(nemesis, names, options)
+        names = _UNDER_FAULTS
     # Imported it would patch this process for its own purposes.
     if importlib.util.find_spec("locust") is None:
         raise click.UsageError(_EXTRA_MISSING)
@@ -127,3 +144,21 @@ def storm(names: tuple[str, ...], server_workers: int | None, **options: Any) ->
 
     chosen = Options(names=names or NAMES, **options)
     sys.exit(storm_target(description, chosen, server_workers=server_workers or 1))
+
+
+def _faults(nemesis: str, names: tuple[str, ...], options: dict[str, Any]) -> "tuple[Kind, ...]":
+    """The faults that are named; raises UsageError where an option does not go with them."""
+    from checkpoint_conformance.faults import FaultNameError, kinds_named
+
+    if names not in ((), _UNDER_FAULTS):
+        raise click.UsageError("--nemesis is for the mixed storm alone.")
+    for name in ("web", "expect_workers", "rounds"):
+        if options[name]:
+            shown = name.replace("_", "-")
+            raise click.UsageError(f"--{shown} does not go with --nemesis.")
+    if options["processes"] > 1:
+        raise click.UsageError("--processes does not go with --nemesis.")
+    try:
+        return kinds_named(nemesis)
+    except FaultNameError as error:
+        raise click.BadParameter(str(error), param_hint="--nemesis") from None

@@ -71,6 +71,7 @@ def _document(
             storm=storm,
             contenders=plan.contenders,
             rounds_asked=None if plan.duration_seconds else plan.rounds_max * users,
+            under_faults=bool(plan.nemesis),
         )
         for storm in plan.storms
     }
@@ -126,6 +127,7 @@ def _storm(figures: Figures, judged: Mapping[str, Any] | None) -> dict[str, Any]
         "verdict": str(verdict),
         "incomplete_because": incomplete,
         "failures": [] if judged is None else [_failure(one) for one in judged["failures"]],
+        "faults": None if judged is None else judged["faults"],
     }
 
 
@@ -152,11 +154,21 @@ def _rules(failures: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(rule for one in failures for rule in one["rules"]))
 
 
+def _faults(storms: Sequence[Mapping[str, Any]]) -> str:
+    """What was made of faults, and what was lost, in a few words."""
+    made = [storm["faults"] for storm in storms if storm["faults"] is not None]
+    if not made:
+        return ""
+    runs = sum(kind["runs"] for faults in made for kind in faults["kinds"].values())
+    lost = sum(faults["acknowledged_lost"] for faults in made)
+    return f", {runs:,} faults, {lost:,} acknowledged changes lost"
+
+
 def _line(verdict: Verdict, storms: Sequence[Mapping[str, Any]], interrupted: str) -> str:
     requests = sum(storm["requests"] + storm["setup_requests"] for storm in storms)
     rounds = sum(storm["rounds"] for storm in storms)
     kinds = "one storm" if len(storms) == 1 else f"{len(storms)} storms"
-    did = f"{rounds:,} rounds of {kinds}, {requests:,} requests"
+    did = f"{rounds:,} rounds of {kinds}, {requests:,} requests{_faults(storms)}"
     match verdict:
         case Verdict.PASS:
             return f"PASS: one order explains every answer; {did}"

@@ -57,6 +57,8 @@ class Part:
     fault: str = ""
     """What went wrong in the harness itself."""
     told_at: float = 0
+    answers: int = 0
+    """How many there have been so far."""
 
     @property
     def prefix(self) -> str:
@@ -72,7 +74,7 @@ class Part:
         now = time.monotonic()
         if self.tells and now - self.told_at > _PROGRESS_SECONDS:
             self.told_at = now
-            _tell({"storm": storm, "round": round_number})
+            _tell({"storm": storm, "round": round_number, "answers": self.answers})
 
 
 def _tell(members: Mapping[str, Any]) -> None:

@@ -36,6 +36,8 @@ class Figures:
     """How many there were to be in each burst."""
     rounds_asked: int | None = None
     """Of all files together; None where time was the bound."""
+    under_faults: bool = False
+    """Whether faults were made meanwhile, so that bursts may be smaller."""
     rounds: int = 0
     requests: int = 0
     setup_requests: int = 0
@@ -144,7 +146,7 @@ class Figures:
         if self.refused.total() > LOST_SHARE_MAX * every:
             named = "; ".join(f"{name} ({n} times)" for name, n in self.refused.most_common(3))
             why.append(f"{self.refused.total()} of {every} requests were not decided: {named}")
-        if self.not_connected > LOST_SHARE_MAX * every:
+        if self.not_connected > LOST_SHARE_MAX * every and not self.under_faults:
             why.append(
                 f"{self.not_connected} times a contender had no connection: the target takes fewer "
                 "at once, or they were not made in time"

@@ -11,6 +11,7 @@ is Locust's exit status.
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -91,6 +92,8 @@ class _Campaign:
                 with HistoryWriter(path, header) as writer:
                     part.files.append(path.name)
                     arena.begin(storm.name, writer, deadline)
+                    if plan.nemesis:
+                        gevent.spawn(_end_with_input, arena)
                     play(storm, arena, plan.rounds_max)
         finally:
             arena.close()
@@ -108,6 +111,7 @@ class _Campaign:
                 return result
 
     def _tell(self, number: int, asks: Sequence[Ask], told: Sequence[Told]) -> None:
+        self._part.answers += sum(one.landed.returned_ns is not None for one in told)
         for ask, one in zip(asks, told, strict=True):
             landed = one.landed
             if landed.called_ns is None or landed.returned_ns is None:
@@ -129,6 +133,14 @@ class _Campaign:
                 url=TOOL_PATH,
             )
         self._part.progress(self._storm, number)
+
+
+def _end_with_input(arena: Arena) -> None:
+    """End a storm when the process that makes faults meanwhile closes our input."""
+    pool = gevent.get_hub().threadpool
+    while pool.apply(os.read, (0, 1)):
+        pass
+    arena.end()
 
 
 def add_options(parser: LocustArgumentParser, **_: Any) -> None:
@@ -164,6 +176,8 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
         env_var=HEADERS_VARIABLE,
         **hidden,
     )
+    add("--storm-nemesis", "faults that are made meanwhile", default="", **hidden)
+    add("--storm-durability", "what its store keeps through a crash", default="", **hidden)
     add("--target-name", "the target's name in reports", default="", **hidden)
     add("--target-version", "its version", default="", **hidden)
     add("--target-description", "one line on it", default="", **hidden)

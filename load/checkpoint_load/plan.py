@@ -48,6 +48,10 @@ class Plan:
     seed: int
     lose_percent: int
     folder: Path
+    nemesis: tuple[str, ...] = ()
+    """The kinds of faults that are made meanwhile, by the process that started this one."""
+    durability: str = ""
+    """What the target's store keeps through a crash; empty where nobody said."""
 
     @classmethod
     def of(cls, environment: Any) -> "Plan":
@@ -89,6 +93,8 @@ class Plan:
             seed=int(options.seed),
             lose_percent=int(options.lose),
             folder=Path(options.report),
+            nemesis=tuple(kind for kind in options.storm_nemesis.split(",") if kind),
+            durability=options.storm_durability,
         )
 
     @property
@@ -137,4 +143,12 @@ class Plan:
             "duration_seconds": self.duration_seconds,
             "seed": self.seed,
             "lose_percent": self.lose_percent,
+            **self.faults,
         }
+
+    @property
+    def faults(self) -> dict[str, Any]:
+        """What the parameters say of faults; nothing where none are made."""
+        if not self.nemesis:
+            return {}
+        return {"nemesis": list(self.nemesis), "durability": self.durability}

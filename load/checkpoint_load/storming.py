@@ -12,14 +12,23 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from checkpoint_conformance.launch import LaunchError, reference_server
+from checkpoint_conformance.deployment import Deployment, fault_access
+from checkpoint_conformance.faults import Kind
+from checkpoint_conformance.history import begin_header
+from checkpoint_conformance.launch import (
+    FAULTED_SERVERS,
+    LaunchError,
+    described_for_faults,
+    installed,
+    reference_server,
+)
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
@@ -34,7 +43,13 @@ from checkpoint_conformance.verdict import (
     Verdict,
 )
 from checkpoint_load import report
-from checkpoint_load.limits import OPEN_FILES_BESIDES, ROUNDS_DEFAULT
+from checkpoint_load.faulting import FILE_NAME, Faulting
+from checkpoint_load.limits import (
+    DURATION_DEFAULT_SECONDS,
+    DURATION_MAX_SECONDS,
+    OPEN_FILES_BESIDES,
+    ROUNDS_DEFAULT,
+)
 from checkpoint_load.open_files import OpenFilesError, allow_open_files
 from checkpoint_load.plan import HEADERS_VARIABLE
 from checkpoint_load.storms import STORMS
@@ -63,6 +78,8 @@ class Options:
     master_port: int
     web: bool
     web_port: int
+    nemesis: Sequence[Kind] = ()
+    """Faults that are made meanwhile."""
 
 
 def storm_target(
@@ -77,7 +94,12 @@ def storm_target(
             # Before anything is started, because what is started inherits it.
             allow_open_files(options.contenders + OPEN_FILES_BESIDES)
             report.begin(folder, seed=seed)
-            if description is None:
+            deployment = None
+            if options.nemesis:
+                with console.status("Starting what is harmed"):
+                    deployment, options = _deployed(stack, description, options, server_workers)
+                target = deployment.target
+            elif description is None:
                 with console.status("Starting Valkey and the reference server"):
                     target = stack.enter_context(
                         reference_server(command="storm", workers=server_workers)
@@ -85,7 +107,7 @@ def storm_target(
             else:
                 target = stack.enter_context(running(description, folder))
             preflight(target)
-            status = _storm(console, target, options, seed, folder)
+            status = _storm(console, target, options, seed, folder, deployment)
     except _UNREACHABLE as error:
         told = plain(error, lines=True)
         errors.print(f"Error: {told}", markup=False, highlight=False, soft_wrap=True)
@@ -109,7 +131,69 @@ def storm_target(
     return status
 
 
-def _storm(console: Console, target: Target, options: Options, seed: int, folder: Path) -> int:
+def _deployed(
+    stack: ExitStack, description: Description | None, options: Options, server_workers: int
+) -> tuple[Deployment, Options]:
+    """Start what faults are made of; with the faults that can be made of it.
+
+    Raises:
+        LaunchError: it did not start, or a fault that was named cannot be made of it.
+    """
+    if description is None:
+        installed("storm")
+        description = described_for_faults(servers=max(server_workers, FAULTED_SERVERS))
+    access = fault_access(description)
+    if access is None:
+        raise LaunchError("No fault can be made: the target's description has no `faults`.")
+    missing = [kind for kind in options.nemesis if kind not in access.kinds]
+    if missing and len(options.nemesis) < len(Kind):
+        raise LaunchError(f"{missing[0]} cannot be made: it needs {access.missing[missing[0]]}.")
+    for kind in missing:
+        Console().print(f"[dim]not run: {kind} needs {access.missing[kind]}[/]", highlight=False)
+    kinds = [kind for kind in options.nemesis if kind in access.kinds]
+    return stack.enter_context(access.deploy()), replace(options, nemesis=kinds)
+
+
+def _faulting(
+    deployment: Deployment,
+    target: Target,
+    options: Options,
+    seed: int,
+    folder: Path,
+    process: "subprocess.Popen[bytes]",
+) -> Faulting:
+    """What makes faults beside Locust, and ends its storm by closing its input."""
+
+    def end() -> None:
+        # Taken away first: an interrupt meanwhile would find it closed.
+        given, process.stdin = process.stdin, None
+        if given is not None:
+            given.close()
+
+    parameters = {
+        "seed": seed,
+        "nemesis": list(options.nemesis),
+        "durability": deployment.durability,
+    }
+    return Faulting(
+        deployment,
+        options.nemesis,
+        seed=seed,
+        seconds_min=options.duration_seconds or 0,
+        path=folder / FILE_NAME,
+        header=begin_header("mixed", {"url": target.address.url}, parameters),
+        end=end,
+    )
+
+
+def _storm(
+    console: Console,
+    target: Target,
+    options: Options,
+    seed: int,
+    folder: Path,
+    deployment: Deployment | None = None,
+) -> int:
     """Run Locust to its end; its exit status."""
     described = target.address.url + (f"  ({target.description})" if target.description else "")
     console.print(f"Storming {described}", markup=False, highlight=False)
@@ -124,28 +208,41 @@ def _storm(console: Console, target: Target, options: Options, seed: int, folder
     environment = {**os.environ, HEADERS_VARIABLE: json.dumps(dict(target.headers))}
     with (folder / report.LOCUST_LOG).open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - Locust, by our own interpreter
-            _command(target, options, seed, folder),
-            stdin=subprocess.DEVNULL,
+            _command(target, options, seed, folder, deployment),
+            stdin=subprocess.DEVNULL if deployment is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,
             # Ctrl-C is for this process, which then tells Locust, and that its workers.
             start_new_session=True,
         )
+    faulting = None
+    if deployment is not None:
+        faulting = _faulting(deployment, target, options, seed, folder, process)
+        faulting.start()
     try:
         with LiveProgress(console) as progress:
-            _follow(process, progress, options.rounds)
+            _follow(process, progress, options.rounds, faulting)
         return process.wait()
     except KeyboardInterrupt:
         return _interrupt(process)
     finally:
+        if faulting is not None:
+            faulting.stop()
+            if faulting.fault:
+                console.print(f"The faults ended early: {faulting.fault}", markup=False)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _follow(process: "subprocess.Popen[bytes]", progress: LiveProgress, rounds: int | None) -> None:
-    """Show how far it is, until its standard output ends."""
+def _follow(
+    process: "subprocess.Popen[bytes]",
+    progress: LiveProgress,
+    rounds: int | None,
+    faulting: Faulting | None = None,
+) -> None:
+    """Show how far it is, and tell whoever makes faults, until its standard output ends."""
     assert process.stdout is not None
     current = ""
     for line in process.stdout:
@@ -156,6 +253,8 @@ def _follow(process: "subprocess.Popen[bytes]", progress: LiveProgress, rounds: 
             else:
                 title = STORMS[told["storm"]].title
                 done, of = int(told["round"]) + 1, rounds or ROUNDS_DEFAULT
+                if faulting is not None:
+                    faulting.answered(int(told["answers"]))
         except (ValueError, KeyError, TypeError):
             continue  # whatever a library prints
         if title != current:
@@ -174,13 +273,25 @@ def _interrupt(process: "subprocess.Popen[bytes]") -> int:
     return process.wait()
 
 
-def _command(target: Target, options: Options, seed: int, folder: Path) -> list[str]:
+def _command(
+    target: Target,
+    options: Options,
+    seed: int,
+    folder: Path,
+    deployment: Deployment | None = None,
+) -> list[str]:
     users = options.expect_workers or options.processes
     command = [sys.executable, "-m", "locust", "-f", str(Path(__file__).with_name("locustfile.py"))]
     command += ["--host", target.address.url, "--users", str(users), "--spawn-rate", str(users)]
     command += ["--storms", ",".join(options.names), "--contenders", str(options.contenders)]
     command += ["--rounds", str(options.rounds or 0)]
-    command += ["--duration", str(options.duration_seconds or 0)]
+    seconds = options.duration_seconds or 0
+    if deployment is not None:
+        # It ends when the faults do; this is only so that it ends at all.
+        seconds = min(seconds + DURATION_DEFAULT_SECONDS, DURATION_MAX_SECONDS)
+        command += ["--storm-nemesis", ",".join(options.nemesis)]
+        command += ["--storm-durability", deployment.durability]
+    command += ["--duration", str(seconds)]
     command += ["--lose", str(options.lose_percent), "--seed", str(seed), "--report", str(folder)]
     command += ["--answer-timeout", str(target.seconds_max), "--storm-progress"]
     command += ["--target-name", target.name, "--target-version", target.version]

@@ -11,6 +11,7 @@ from rich.table import Table
 from checkpoint_conformance.judging import UNDECIDED
 from checkpoint_conformance.judging_commands import show_failure
 from checkpoint_conformance.plain import plain
+from checkpoint_conformance.renderings.faults import fault_rows, faults_line
 from checkpoint_conformance.rules import rules
 from checkpoint_load.report import LOCUST_HTML, PAGE
 
@@ -24,6 +25,9 @@ def show(console: Console, document: Mapping[str, Any], folder: Path) -> None:
     if document["storms"]:
         console.print(_table(document["storms"]))
     for storm in document["storms"]:
+        if storm.get("faults"):
+            console.print(_faults(storm["faults"]))
+            console.print(faults_line(storm["faults"]), markup=False, highlight=False)
         for failure in storm["failures"][:FAILURES_SHOWN_MAX]:
             _show_failure(console, storm["name"], failure)
     for why in document["incomplete_because"]:
@@ -53,6 +57,18 @@ def _table(storms: list[dict[str, Any]]) -> Table:
     for storm in storms:
         colour = COLOURS[storm["verdict"]]
         table.add_row(storm["name"], *_cells(storm), f"[{colour}]{storm['verdict']}[/]")
+    return table
+
+
+def _faults(faults: Mapping[str, Any]) -> Table:
+    """Each kind of fault, and how long it was until the first good answer after it."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("fault")
+    for title in ("made", "recovered", "cut", "median ms", "longest ms"):
+        table.add_column(title, justify="right")
+    for row in fault_rows(faults):
+        cells = (row.kind, str(row.runs), str(row.recovered), row.cuts, row.median, row.longest)
+        table.add_row(*cells)
     return table
 
 

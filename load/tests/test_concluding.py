@@ -26,6 +26,8 @@ def planned(folder: Path, **changed: object) -> Plan:
         "rounds": 0,
         "duration": 0,
         "seed": 7,
+        "storm_nemesis": "",
+        "storm_durability": "",
         "lose": 5,
         "report": str(folder),
         "answer_timeout": 0,

@@ -20,7 +20,7 @@ from functools import cache
 from hashlib import sha1
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 ACTIONS: Final = ("claim", "transition", "abandon", "status")
 KEY_PREFIX: Final = "wc:"
@@ -66,8 +66,7 @@ def record_key(workflow_digest: str) -> str:
     return f"{KEY_PREFIX}{{{workflow_digest}}}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredRecord:
+class StoredRecord(NamedTuple):
     """The record as a script reports it. Times are milliseconds since the epoch."""
 
     stage: str
@@ -84,8 +83,7 @@ class StoredRecord:
     evidence_fingerprint_present: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What a script answered."""
 
     outcome: str

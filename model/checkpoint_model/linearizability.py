@@ -29,6 +29,10 @@ else goes on, and only where it changes the record. Its time is free, but whethe
 depends on it only through deadlines: it is enough to try the least possible time and those at
 which a deadline comes to lie on one side or the other of something.
 
+*A crash may take changes with it.* Where a store began anew in the meantime, and what it declares
+lets it lose something, the record may at that point be one that it was before, or gone
+(:class:`Crash`). That is tried only where no order without a loss explains the answers.
+
 First comes a plain walk in the order of time (:func:`_walk`), which is all that most histories
 take. Where it does not come through, :class:`_Search` tries everything.
 """
@@ -63,6 +67,8 @@ STEPS_MAX: Final = 2_000_000
 """How many steps of the model are tried before the verdict is :class:`Unknown`."""
 _WORDING_STEPS_MAX: Final = 20_000
 """How many are tried, of a history that is known to be wrong, to tell a clock's fault."""
+_LOSSLESS_STEPS_MAX: Final = 20_000
+"""How many are tried without a loss, where a crash may have taken something."""
 _SHAPES_MAX: Final = 1 << 14
 """So many forms of answers are remembered; a storm has some hundreds."""
 _MS_PER_SECOND: Final = 1000
@@ -104,6 +110,29 @@ class Operation:
     is known (:class:`Offsets`). Only a lost answer's place depends on it."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crash:
+    """The store ended between these times of ours and began anew with what it had kept (WC-PRIV-5).
+
+    Only of a store that may lose what it acknowledged; a crash of one that may not is none.
+    """
+
+    called_ns: int
+    returned_ns: int
+    clock: str = ""
+    lost_from_ms: int | None = None
+    """Changes of this time of the store or later may be lost, earlier ones not; None: any may."""
+
+
+class Loss(NamedTuple):
+    """What a crash took: of an order, the changes from one place on that come before another."""
+
+    kept: int
+    """So many steps of the order survived."""
+    before: int
+    """The crash comes just before this place of the order."""
+
+
 class Placed(NamedTuple):
     """One step of an order: which operation, and the store's time at which it took place."""
 
@@ -125,6 +154,8 @@ class Linearizable:
     states between."""
     remarks: tuple[str, ...] = ()
     """What is not wrong, and worth saying."""
+    losses: tuple[Loss, ...] = ()
+    """What crashes took, in the order in which they were."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +179,8 @@ class Illegal:
     """The state after ``order``."""
     why: str
     """One sentence for people."""
+    losses: tuple[Loss, ...] = ()
+    """As of :class:`Linearizable`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -454,13 +487,19 @@ class _Expecting:
 # -- The verdict ------------------------------------------------------------------------
 
 
-def check(operations: Sequence[Operation], *, steps_max: int = STEPS_MAX) -> Verdict:
+def check(
+    operations: Sequence[Operation],
+    *,
+    crashes: Sequence[Crash] = (),
+    steps_max: int = STEPS_MAX,
+) -> Verdict:
     """Judge every operation on one workflow, given in any order.
 
     The workflow is one that nobody touched before: it has no record at first.
 
     Args:
         operations: all of them, those that were refused or lost too.
+        crashes: of a store that may lose something by them.
         steps_max: how many steps of the model may be tried.
     """
     seen: list[Seen] = []
@@ -483,7 +522,7 @@ def check(operations: Sequence[Operation], *, steps_max: int = STEPS_MAX) -> Ver
         if one is not None:
             seen.append(one)
             places.append(place)
-    return _moved(check_seen(seen, steps_max=steps_max), places)
+    return _moved(check_seen(seen, crashes=crashes, steps_max=steps_max), places)
 
 
 def _moved(verdict: Verdict, places: Sequence[int]) -> Verdict:
@@ -503,24 +542,28 @@ def _moved(verdict: Verdict, places: Sequence[int]) -> Verdict:
     )
 
 
-def check_seen(seen: Sequence[Seen], *, steps_max: int = STEPS_MAX) -> Verdict:
+def check_seen(
+    seen: Sequence[Seen], *, crashes: Sequence[Crash] = (), steps_max: int = STEPS_MAX
+) -> Verdict:
     """Judge one workflow from what :func:`see` made of its operations."""
-    found, search = _find(seen, steps_max)
+    found, search = _find(seen, steps_max, crashes)
     if found is not None:
         return found
     assert search is not None
-    return _clock_violation(seen, search) or _illegal(seen, search, steps_max)
+    # A clock that went back says nothing where the record may have gone back itself.
+    clock = None if crashes else _clock_violation(seen, search)
+    return clock or _illegal(seen, search, steps_max)
 
 
 def find_order(
-    seen: Sequence[Seen], *, steps_max: int = STEPS_MAX
+    seen: Sequence[Seen], *, crashes: Sequence[Crash] = (), steps_max: int = STEPS_MAX
 ) -> Linearizable | Unknown | None:
     """The same without an explanation, which takes far longer: None where there is no order."""
-    return _find(seen, steps_max)[0]
+    return _find(seen, steps_max, crashes)[0]
 
 
 def _find(
-    seen: Sequence[Seen], steps_max: int
+    seen: Sequence[Seen], steps_max: int, crashes: Sequence[Crash] = ()
 ) -> "tuple[Linearizable | Unknown | None, _Search | None]":
     if all(one.observed_at_ms is None for one in seen):
         why = "No answer tells what was decided: there is nothing to judge."
@@ -535,27 +578,41 @@ def _find(
         if order is not None:
             return Linearizable(order=tuple(order)), None
     lost = [i for i, one in enumerate(seen) if one.observed_at_ms is None]
-    search = _Search(seen, in_time, lost, steps_max=steps_max)
-    if search.run():
+    # Where something may have been lost, an order without a loss is only tried first.
+    first_max = min(steps_max, _LOSSLESS_STEPS_MAX) if crashes else steps_max
+    search = _Search(seen, in_time, lost, steps_max=first_max)
+    explained = search.run()
+    if crashes and not explained:
+        search = _Search(seen, in_time, lost, crashes=crashes, steps_max=steps_max)
+        explained = search.run()
+    if explained:
         remark = (
             f"{out_of_order} observed_at earlier than that of an answer that had come before the "
             "request was sent, with no change in between: the clock stepped back, or time is not "
             "read inside the step."
         )
         remarks = (remark,) if out_of_order else ()
-        return Linearizable(order=tuple(search.trail), remarks=remarks), search
+        placed, losses = search.order
+        return Linearizable(order=placed, remarks=remarks, losses=losses), search
     if search.spent:
         why = f"Not decided within {steps_max:,} steps of the model."
         return Unknown(steps=search.steps, why=why), search
     return None, search
 
 
-def retrace(operations: Sequence[Operation | Seen], order: Iterable[Placed]) -> Iterator[Step]:
+def retrace(
+    operations: Sequence[Operation | Seen], order: Iterable[Placed], losses: Sequence[Loss] = ()
+) -> Iterator[Step]:
     """The steps of an order, one after the other: what the record was after each."""
     record: Record | None = None
-    for place, at_ms in order:
+    records = [record]
+    kept_before = {loss.before: loss.kept for loss in losses}
+    for number, (place, at_ms) in enumerate(order):
+        if number in kept_before:
+            record = records[kept_before[number]]
         done = step(record, operations[place].request, at_ms)
         record = done.record
+        records.append(record)
         yield done
 
 
@@ -568,7 +625,7 @@ def _illegal(seen: Sequence[Seen], whole: "_Search", steps_max: int) -> Illegal:
     in_time, lost = whole.in_time, whole.lost
 
     def fails(count: int) -> "_Search | None":
-        search = _Search(seen, in_time[:count], lost, steps_max=steps_max)
+        search = _Search(seen, in_time[:count], lost, crashes=whole.crashes, steps_max=steps_max)
         return None if search.run() or search.spent else search
 
     ends = [
@@ -626,8 +683,10 @@ def _blame(seen: Sequence[Seen], deepest: "_Deepest") -> Illegal:
             f"It changed the record at {at} and had returned before another was called whose "
             f"time is {late}."
         )
+    order, losses = _without_crashes(deepest.trail, len(seen))
     return Illegal(
-        order=deepest.trail,
+        order=order,
+        losses=losses,
         operation=i,
         rule=done.rule,
         expected=expected,
@@ -636,6 +695,24 @@ def _blame(seen: Sequence[Seen], deepest: "_Deepest") -> Illegal:
         record=record,
         why=why,
     )
+
+
+def _without_crashes(
+    trail: Sequence[Placed], operations: int
+) -> tuple[tuple[Placed, ...], tuple[Loss, ...]]:
+    """The steps of a trail, and the losses by the crashes in it.
+
+    A crash stands in a trail under a number beyond the operations', with how many steps it left
+    in the place of a time.
+    """
+    order: list[Placed] = []
+    losses: list[Loss] = []
+    for i, said in trail:
+        if i < operations:
+            order.append(Placed(i, said))
+        elif said < len(order):
+            losses.append(Loss(kept=said, before=len(order)))
+    return tuple(order), tuple(losses)
 
 
 def _differing(expected: Mapping[str, Any], got: Mapping[str, Any]) -> tuple[str, ...]:
@@ -770,7 +847,7 @@ def _least_returns(seen: Sequence[Seen], among: Iterable[int]) -> dict[str, int]
 class _Choice:
     """A place in an order at which more than one thing may come next."""
 
-    key: tuple[int, Record | None]
+    key: Hashable
     length: int
     """Of the trail up to here."""
     record: Record | None
@@ -797,20 +874,29 @@ class _Search:
         *,
         steps_max: int,
         timeless: bool = False,
+        crashes: Sequence[Crash] = (),
     ) -> None:
+        self._operations = len(seen)
+        if crashes:
+            # Each is an event that has its place in real time, and may take changes with it.
+            seen = [*seen, *map(_seen_crash, crashes)]
         self._seen = seen
         self.in_time = in_time
         self.lost = lost
+        self.crashes = crashes
         self._timeless = timeless
         self._steps_max = steps_max
         self._fits = _Expecting().fits
         self.steps = 0
         self.spent = False
         self.trail: list[Placed] = []
+        self._after: list[Record | None] = []
+        """The record after each step of the trail."""
         self.record: Record | None = None
         self.deepest: _Deepest | None = None
-        self._by_called = _by_clock(seen, sorted(in_time, key=lambda i: seen[i].called_ns))
-        self._by_returned = _by_clock(seen, sorted(in_time, key=lambda i: seen[i].returned_ns))
+        placed = [*in_time, *range(self._operations, len(seen))]
+        self._by_called = _by_clock(seen, sorted(placed, key=lambda i: seen[i].called_ns))
+        self._by_returned = _by_clock(seen, sorted(placed, key=lambda i: seen[i].returned_ns))
         self._next_called = dict.fromkeys(self._by_called, 0)
         self._next_returned = dict.fromkeys(self._by_called, 0)
         self._next_in_time = 0
@@ -823,7 +909,7 @@ class _Search:
         numbers = Random(0)  # noqa: S311 - no secret
         self._numbers = [numbers.getrandbits(128) for _ in seen]
         self._sum = 0
-        self._dead: set[tuple[int, Record | None]] = set()
+        self._dead: set[Hashable] = set()
         self._candidates = _Lost(seen, in_time, lost)
 
     def run(self) -> bool:
@@ -836,7 +922,10 @@ class _Search:
             if self.steps > self._steps_max:
                 self.spent = True
                 return False
-            key = (self._sum, self.record)
+            key: Hashable = (self._sum, self.record)
+            if self._crash_is_to_come:
+                # What it may take depends on all that was.
+                key = (key, tuple(record for record, _ in self._past().records))
             too_far = self._too_far(self.record)
             if too_far or not changers:
                 self._note_how_far()
@@ -854,6 +943,11 @@ class _Search:
                 return False
             self._place(*following)
 
+    @property
+    def order(self) -> tuple[tuple[Placed, ...], tuple[Loss, ...]]:
+        """The trail as an order of operations, with what crashes took."""
+        return _without_crashes(self.trail, self._operations)
+
     # -- what can come next --------------------------------------------------------------
 
     def _observe(self) -> list[tuple[int, Step]]:
@@ -867,7 +961,9 @@ class _Search:
             for i in fresh:
                 one = seen[i]
                 at_ms = one.observed_at_ms
-                assert at_ms is not None
+                if at_ms is None:  # a crash
+                    waiting.append(i)
+                    continue
                 if not _may_fit(record, at_ms, one.generation):
                     waiting.append(i)
                     continue
@@ -925,20 +1021,81 @@ class _Search:
         record = self.record
         for i, done in changers:
             yield i, done.observed_at_ms, done.record
+        crashes = [i for i in self._open if i >= self._operations]
+        for i in crashes:
+            for kept, survived in self._survivors(self.crashes[i - self._operations]):
+                self.steps += 1
+                yield i, kept, survived
+        if crashes and len(crashes) == len(self._open):
+            # Nothing that was answered can come before the crash any more. A lost operation that
+            # did, and survived, may as well follow it.
+            return
         least_ms = self._least_time()
         bounds = self._return_bounds()
         until_ms = least_ms
         if self._timeless:
             until_ms = max(self._seen[i].observed_at_ms or 0 for i in self._open or self.in_time)
+        # A change that a crash took is earlier all the same, and the store's time did not go back.
+        from_ms = self._past().changed_at_ms if self.crashes else -_FOREVER_NS
         tried = {record}
         for i, at_ms in self._candidates.of(record, until_ms, bounds, self._placed):
             self.steps += 1
             done = step(record, self._seen[i].request, at_ms)
-            if done.record not in tried and done.observed_at_ms <= until_ms:
+            if done.record not in tried and from_ms <= done.observed_at_ms <= until_ms:
                 tried.add(done.record)
                 if self._too_far(done.record):
                     continue
                 yield i, done.observed_at_ms, done.record
+
+    @property
+    def _crash_is_to_come(self) -> bool:
+        return any(not self._placed[i] for i in range(self._operations, len(self._seen)))
+
+    def _crash_may_precede(self, one: Seen) -> bool:
+        """Whether a crash that is to come may have its place before an operation."""
+        return any(
+            not self._placed[i]
+            and (self._seen[i].clock != one.clock or self._seen[i].called_ns <= one.returned_ns)
+            for i in range(self._operations, len(self._seen))
+        )
+
+    def _past(self) -> "_Past":
+        """What was so far, of a trail with crashes in it or to come."""
+        records: list[tuple[Record | None, int]] = [(None, 0)]
+        record: Record | None = None
+        steps = 0
+        changed_at_ms = -_FOREVER_NS
+        for (i, said), after in zip(self.trail, self._after, strict=True):
+            if i >= self._operations:
+                while records[-1][1] > said:
+                    records.pop()
+                record = records[-1][0]
+                continue
+            steps += 1
+            if after is not record:
+                record, changed_at_ms = after, said
+                records.append((record, steps))
+        return _Past(records=records, steps=steps, changed_at_ms=changed_at_ms)
+
+    def _survivors(self, crash: Crash) -> Iterator[tuple[int, Record | None]]:
+        """What a record may be after a crash, with how many steps that leaves.
+
+        First what loses nothing, then what loses all, then what lies between: so stores fail.
+        """
+        past = self._past()
+        records = past.records
+        yield past.steps, self.record
+        least = len(records) - 1
+        while least > 0:
+            changed = records[least][0]
+            assert changed is not None
+            if crash.lost_from_ms is not None and changed.changed_at_ms < crash.lost_from_ms:
+                break
+            least -= 1
+        for number in dict.fromkeys((least, *range(len(records) - 2, least, -1))):
+            if number < len(records) - 1:
+                record, kept = records[number]
+                yield kept, record
 
     def _too_far(self, record: Record | None) -> bool:
         """Whether a record has moved on from what the next answer by time still shows.
@@ -952,6 +1109,8 @@ class _Search:
         if not record.exists(at_ms):
             return False
         one = self._seen[self.in_time[self._next_in_time]]
+        if self._crash_may_precede(one):
+            return False
         if one.generation is None:
             return True
         if not isinstance(one.generation, int) or not isinstance(one.stage, str):
@@ -975,6 +1134,7 @@ class _Search:
 
     def _mark(self, i: int, at_ms: int) -> None:
         self.trail.append(Placed(i, at_ms))
+        self._after.append(self.record)
         self._placed[i] = 1
         self._sum ^= self._numbers[i]
         if self._seen[i].observed_at_ms is not None:
@@ -984,9 +1144,9 @@ class _Search:
         self._mark(i, at_ms)
         if i in self._open:
             self._open.remove(i)
-        self.record = record
+        self.record = self._after[-1] = record
 
-    def _choice(self, key: tuple[int, Record | None], changers: list[tuple[int, Step]]) -> _Choice:
+    def _choice(self, key: Hashable, changers: list[tuple[int, Step]]) -> _Choice:
         return _Choice(
             key=key,
             length=len(self.trail),
@@ -1001,6 +1161,7 @@ class _Search:
     def _return_to(self, choice: _Choice) -> None:
         while len(self.trail) > choice.length:
             i, _ = self.trail.pop()
+            self._after.pop()
             self._placed[i] = 0
             self._sum ^= self._numbers[i]
             if self._seen[i].observed_at_ms is not None:
@@ -1017,13 +1178,24 @@ class _Search:
                 left=self._left,
                 trail=tuple(self.trail),
                 record=self.record,
-                open=tuple(self._open),
+                open=tuple(i for i in self._open if i < self._operations),
                 least=self.in_time[self._next_of_least()],
             )
 
     def _next_of_least(self) -> int:
         self._least_time()
         return self._next_in_time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Past:
+    """What came before a place in an order that has crashes in it."""
+
+    records: list[tuple[Record | None, int]]
+    """Every record that still stands or stood, with the number of steps that led to it."""
+    steps: int
+    changed_at_ms: int
+    """The time of the last change, whether it was lost or not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -1036,6 +1208,19 @@ class _Deepest:
     open: tuple[int, ...]
     least: int
     """The one with the least time of those that are not placed."""
+
+
+def _seen_crash(crash: Crash) -> Seen:
+    """A crash in the form of an operation, as far as real time goes."""
+    return Seen(
+        Status(holder=None),
+        crash.called_ns,
+        crash.returned_ns,
+        crash.clock,
+        None,
+        None,
+        _NO_SHAPE,
+    )
 
 
 def _may_fit(record: Record | None, at_ms: int, generation: object) -> bool:
@@ -1278,22 +1463,40 @@ class Offsets:
                     worst = OffsetFault(early=other.most_by, late=one.least_by, off_by_ms=off_by_ms)
         return worst
 
-    def earliest_ms(self, called_ns: int) -> int | None:
+    def earliest_ms(self, called_ns: int, until_ns: int | None = None) -> int | None:
         """The least time by the store's clock at which a call may have taken place.
 
-        None where nothing tells: no call was answered, or the clock was moved later on.
+        None where nothing tells: no call was answered then, or the clock was just being moved.
+
+        Args:
+            called_ns: when it was made.
+            until_ns: when it is too late for it to matter; a clock that is set back later bears on
+                no time before. Never if None.
         """
         era = self._era(called_ns, called_ns)
-        if era is None or era < len(self._steps) or era not in self._eras:
+        if era is None:
             return None
-        second = called_ns // _SPAN_NS
+        earliest = [self._store_ms(era, called_ns)]
+        for later, (begun_ns, _) in enumerate(self._steps[era:], start=era + 1):
+            if until_ns is not None and begun_ns > until_ns:
+                break
+            # Set back, it may show a time before that of the call; from the step's beginning on.
+            earliest.append(self._store_ms(later, begun_ns))
+        known = [at_ms for at_ms in earliest if at_ms is not None]
+        return min(known) if len(known) == len(earliest) else None
+
+    def _store_ms(self, era: int, at_ns: int) -> int | None:
+        """The least time that the store's clock may have shown at a time of ours, in an era."""
+        if era not in self._eras:
+            return None
+        second = at_ns // _SPAN_NS
         ahead_ms = self._ahead_ms.get((era, second))
         if ahead_ms is None:
             ahead_ms = self._ahead_ms[era, second] = max(
                 span.least_ms - _tolerance_ms(abs(second - other))
                 for other, span in self._eras[era].items()
             )
-        return floor(called_ns / _NS_PER_MS + ahead_ms)
+        return floor(at_ns / _NS_PER_MS + ahead_ms)
 
     def _era(self, called_ns: int, returned_ns: int) -> int | None:
         era = 0

@@ -312,8 +312,8 @@ def _accept_refusals(patch: pytest.MonkeyPatch) -> None:
 def _take_lost_as_applied(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def needing_all(seen: Sequence[Seen], steps_max: int) -> Any:
-        found, search = find(seen, steps_max)
+    def needing_all(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
+        found, search = find(seen, steps_max, *crashes)
         if isinstance(found, Linearizable) and len(found.order) < len(seen):
             return Unknown(steps=0, why=""), search
         return found, search
@@ -405,10 +405,10 @@ def _leave_out_the_group_entry(patch: pytest.MonkeyPatch) -> None:
 def _pass_on_nothing(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def empty_passes(seen: Sequence[Seen], steps_max: int) -> Any:
+    def empty_passes(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
         if all(one.observed_at_ms is None for one in seen):
             return Linearizable(order=()), None
-        return find(seen, steps_max)
+        return find(seen, steps_max, *crashes)
 
     patch.setattr(linearizability, "_find", empty_passes)
 
@@ -425,11 +425,11 @@ def _ignore_the_order_of_changes(patch: pytest.MonkeyPatch) -> None:
 def _hold_observers_to_the_order_of_time(patch: pytest.MonkeyPatch) -> None:
     find = linearizability._find
 
-    def strict(seen: Sequence[Seen], steps_max: int) -> Any:
+    def strict(seen: Sequence[Seen], steps_max: int, *crashes: Any) -> Any:
         in_time = sorted(range(len(seen)), key=lambda i: seen[i].observed_at_ms or 0)
         if linearizability._out_of_order(seen, in_time):
             return Unknown(steps=0, why=""), None
-        return find(seen, steps_max)
+        return find(seen, steps_max, *crashes)
 
     patch.setattr(linearizability, "_find", strict)
 
@@ -846,10 +846,32 @@ def test_a_step_that_was_told_starts_another_offset() -> None:
 
 
 def test_the_earliest_time_of_a_lost_call() -> None:
-    """By the offset, less the tolerance; unknown where the clock is moved later on."""
+    """By the offset, less the tolerance; unknown where nothing was answered under a later one."""
     calls = ((0.0, 2.0, T + 1), (1000.0, 1001.0, T + 1000))
     earliest = _offsets(*calls).earliest_ms(500 * MS)
     assert earliest is not None
     assert T + 500 - 60 < earliest < T + 500 - 40
     assert _offsets(*calls, steps=[(2000 * MS, 2001 * MS)]).earliest_ms(500 * MS) is None
     assert Offsets().earliest_ms(0) is None
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "until_ns", "least_ms"),
+    [
+        (10_000, None, 500),  # set forward: its own time is the least
+        (-10_000, None, 2000 - 10_000),  # set back: it may be applied then, and show that time
+        (-10_000, 1999 * MS, 500),  # too late to matter
+        (-10_000, 2000 * MS, 2000 - 10_000),
+    ],
+)
+def test_a_clock_that_is_set_back_later_makes_a_lost_call_s_time_earlier(
+    ahead_ms: int, until_ns: int | None, least_ms: int
+) -> None:
+    """As far as whatever it may bear on goes on for so long."""
+    before = ((0.0, 2.0, T + 1), (1000.0, 1001.0, T + 1000))
+    after = ((3000.0, 3001.0, T + 3000 + ahead_ms),)
+    offsets = _offsets(*before, *after, steps=[(2000 * MS, 2001 * MS)])
+    earliest = offsets.earliest_ms(500 * MS, until_ns)
+    assert earliest is not None
+    assert T + least_ms - 60 < earliest < T + least_ms - 40
+    assert offsets.earliest_ms(2000 * MS) is None  # while it is moved

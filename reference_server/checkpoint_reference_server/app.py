@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from checkpoint_lua import KEY_PREFIX
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, HEALTH_PATH, MCP_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import HEALTH_PATH, MCP_PATH, TOOL_PATH
 from checkpoint_reference_server import telemetry
 from checkpoint_reference_server.accounts import Accounts
 from checkpoint_reference_server.callers import Callers
@@ -30,8 +30,10 @@ from checkpoint_reference_server.connection import (
 )
 from checkpoint_reference_server.controls import CONTROLS_HOST, Controls, create_controls_app
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.direct import DIRECT, Endpoint
 from checkpoint_reference_server.documents import descriptions
-from checkpoint_reference_server.gate import NO_STORE, Gate, Refusal
+from checkpoint_reference_server.gate import NO_STORE, Gate
+from checkpoint_reference_server.http_endpoint import HttpEndpoint, internal_fault
 from checkpoint_reference_server.key_change import KeyMark
 from checkpoint_reference_server.logs import configure, log_notice
 from checkpoint_reference_server.measures import Measures, Sink
@@ -86,6 +88,7 @@ def create_app(settings: Settings) -> ASGIApp:
     """
     configure(settings.log_level)
     log = structlog.get_logger()
+    logs_requests = settings.log_level == "debug"
     store = connect(
         settings.store_url,
         is_cluster=settings.store_is_cluster,
@@ -108,7 +111,7 @@ def create_app(settings: Settings) -> ASGIApp:
         binding: str, answer: Answer | None, started: float, headers: Mapping[str, str]
     ) -> None:
         measures.ended(binding, answer, started, headers)
-        if answer is None:
+        if answer is None or not logs_requests:
             return
         log.debug(
             "request",
@@ -118,23 +121,6 @@ def create_app(settings: Settings) -> ASGIApp:
             code=answer.members.get("code"),
             milliseconds=round((time.perf_counter() - started) * 1000, 2),
         )
-
-    async def checkpoint(request: Request) -> Response:
-        headers = request.headers
-        caller = gate.admit(headers, request.scope["client"])
-        if isinstance(caller, Refusal):
-            measures.refused(caller.reason)
-            return caller.response()
-        started = measures.began()
-        answer = None
-        try:
-            body = await _read(request, BODY_BYTES_MAX)
-            # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
-            codings = ", ".join(headers.getlist("content-encoding")) or None
-            answer = await tool.answer(body, headers.get("content-type"), codings, caller)
-        finally:
-            finish("http", answer, started, headers)
-        return _response(answer)
 
     async def health(_: Request) -> Response:
         """WC-HTTP-3; and whether it takes writes, which a store that answers need not."""
@@ -163,30 +149,32 @@ def create_app(settings: Settings) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
-        yield {"cut": measures.cut}  # which the HTTP layer finds there (`protocol.py`)
+        # Which the HTTP layer finds there (`protocol.py`, `direct.py`).
+        yield {"cut": measures.cut, DIRECT: offered}
         await store.aclose()
         measures.close()
 
+    endpoints: dict[str, Endpoint] = {
+        TOOL_PATH: HttpEndpoint(tool, gate, measures, finish),
+    }
     served = [
-        Route(TOOL_PATH, checkpoint, methods=["POST"]),
         Route(HEALTH_PATH, health, methods=["GET"]),
         *descriptions(settings.deployment, gate),
     ]
     if settings.offers_mcp:
         # Imported here, for it needs an extra of its own.
-        from checkpoint_reference_server.mcp_binding import MESSAGE_BYTES_MAX, McpBinding
+        from checkpoint_reference_server.mcp_binding import McpBinding
 
-        binding = McpBinding(tool, gate, measures, finish)
+        endpoints[MCP_PATH] = McpBinding(tool, gate, measures, finish)
+    # No stream to GET and no session to DELETE for MCP: both are 405, as the protocol has it.
+    served += [
+        Route(path, _by_asgi(endpoint), methods=["POST"]) for path, endpoint in endpoints.items()
+    ]
+    in_bytes = {path.encode(): endpoint for path, endpoint in endpoints.items()}
 
-        async def mcp(request: Request) -> Response:
-            caller = binding.admit(request.headers, request.scope["client"])
-            if isinstance(caller, Response):
-                return caller
-            body = await _read(request, MESSAGE_BYTES_MAX)
-            return await binding.answer(request.headers, body, caller)
+    def offered(server: object) -> Mapping[bytes, Endpoint]:
+        return {} if server == (CONTROLS_HOST, settings.controls_port) else in_bytes
 
-        # No stream to GET and no session to DELETE: both are 405, as the protocol has it.
-        served.append(Route(MCP_PATH, mcp, methods=["POST"]))
     public = Starlette(
         routes=served,
         exception_handlers={
@@ -221,6 +209,19 @@ def _sinks(settings: Settings) -> list[Sink]:
     return sinks
 
 
+def _by_asgi(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint for whatever does not reach it directly."""
+
+    async def handle(request: Request) -> Response:
+        caller = endpoint.admit(request.headers, request.scope["client"])
+        if isinstance(caller, Response):
+            return caller
+        body = await _read(request, endpoint.bytes_max)
+        return await endpoint.answer(request.headers, body, caller)
+
+    return handle
+
+
 async def _read(request: Request, bytes_max: int) -> bytes:
     """The body, or as much of it as shows that it is too long."""
     body = bytearray()
@@ -229,15 +230,6 @@ async def _read(request: Request, bytes_max: int) -> bytes:
         if len(body) > bytes_max:
             break
     return bytes(body)
-
-
-def _response(answer: Answer) -> Response:
-    headers = dict(NO_STORE)
-    retry_after = answer.members.get("retry_after_seconds")
-    if retry_after is not None:
-        headers["Retry-After"] = str(retry_after)
-    kind = "application/json" if answer.http_status == 200 else "application/problem+json"
-    return Response(msgspec.json.encode(answer.members), answer.http_status, headers, kind)
 
 
 def _plain(_: Request, error: Exception) -> Response:
@@ -251,9 +243,7 @@ def _gone(_: Request, __: Exception) -> Response:
 
 
 def _internal_fault(_: Request, __: Exception) -> Response:
-    # The HTTP layer logs the fault and closes the connection, which a caller must be told: else
-    # it sends its next request there.
-    return PlainTextResponse("Internal fault\n", 500, {"Connection": "close"})
+    return internal_fault()
 
 
 def _by_listener(public: ASGIApp, controls: ASGIApp, controls_port: int) -> ASGIApp:

@@ -1,9 +1,8 @@
 """The connection to the store: one client, one deadline, and what counts as unavailable."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final
 
 import redis.asyncio as redis
@@ -33,6 +32,9 @@ CLIENT_NAME: Final = "workflow-checkpoint"
 """By which ``CLIENT LIST`` shows whose connections these are."""
 
 _UNAVAILABLE: Final = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    OSError,
     ClusterDownError,
     MasterDownError,
     NoScriptError,
@@ -89,22 +91,41 @@ def connect(url: str, *, is_cluster: bool = False, wait_replicas: int = 0) -> Co
     )
 
 
-@asynccontextmanager
-async def unavailable_when_it_fails() -> AsyncIterator[None]:
+class unavailable_when_it_fails:  # noqa: N801 - used as a function is
     """Turn whatever a lost, slow, full or busy store does into one error, in bounded time.
 
     Raises:
         StoreUnavailableError: the calls inside did not finish, or were refused for now.
     """
-    try:
-        async with asyncio.timeout(STORE_ANSWER_SECONDS_MAX):
-            yield
-    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise StoreUnavailableError(type(error).__name__) from error
-    except _UNAVAILABLE as error:
-        raise StoreUnavailableError(type(error).__name__) from error
-    except ResponseError as error:
-        word = str(error).partition(" ")[0]
-        if word in _UNAVAILABLE_WORDS:
-            raise StoreUnavailableError(word) from error
-        raise
+
+    __slots__ = ("_timeout",)
+
+    def __init__(self, *, is_bounded: bool = False) -> None:
+        """Set no time of its own where what is inside is one call that ends in time by itself."""
+        self._timeout = None if is_bounded else asyncio.timeout(STORE_ANSWER_SECONDS_MAX)
+
+    async def __aenter__(self) -> None:
+        """Begin."""
+        if self._timeout is not None:
+            await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Raise the one error instead of what a store's fault raised."""
+        if self._timeout is not None:
+            try:
+                await self._timeout.__aexit__(kind, error, traceback)
+            except TimeoutError as late:
+                error = late
+        if error is None:
+            return
+        if isinstance(error, _UNAVAILABLE):
+            raise StoreUnavailableError(type(error).__name__) from error
+        if isinstance(error, ResponseError):
+            word = str(error).partition(" ")[0]
+            if word in _UNAVAILABLE_WORDS:
+                raise StoreUnavailableError(word) from error

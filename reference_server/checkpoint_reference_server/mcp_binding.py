@@ -21,7 +21,7 @@ The SDK's own HTTP layer is not used, only what it has behind that: see
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -53,10 +53,11 @@ from starlette.responses import PlainTextResponse, Response
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, CONTRACT_VERSION, MCP_TOOL
 from checkpoint_reference_server import inputs
 from checkpoint_reference_server.gate import NO_STORE, Caller, Gate, Refusal
+from checkpoint_reference_server.http_endpoint import Finish, internal_fault
 from checkpoint_reference_server.logs import log_fault
 from checkpoint_reference_server.measures import Measures
 from checkpoint_reference_server.registry import RECORD, make_mcp_tool
-from checkpoint_reference_server.tool import Answer, Tool
+from checkpoint_reference_server.tool import Tool
 
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 """A longer body is not read: far more than any call, so that WC-IN-4 can be told by the tool."""
@@ -148,12 +149,14 @@ class _Dispatch:
 class McpBinding:
     """The tool, as MCP clients see it. Keeps nothing between two messages."""
 
+    bytes_max = MESSAGE_BYTES_MAX
+
     def __init__(
         self,
         tool: Tool,
         gate: Gate,
         measures: Measures,
-        finish: Callable[[str, Answer | None, float, Mapping[str, str]], None],
+        finish: Finish,
     ) -> None:
         self._tool = tool
         self._gate = gate
@@ -188,6 +191,10 @@ class McpBinding:
             self._measures.refused(caller.reason)
             return caller.response()
         return caller
+
+    def fault(self) -> Response:
+        """The answer where that raised."""
+        return internal_fault()
 
     async def answer(self, headers: Headers, body: bytes, caller: Caller) -> Response:
         """Answer one POST of who was admitted. Never raises for anything that they sent."""

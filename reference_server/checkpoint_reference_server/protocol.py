@@ -113,10 +113,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._receiving_since = now  # it is we who take our time
         if _passed(self._receiving_since, now, REQUEST_SECONDS_MAX):
             self._end("slow request")
-        elif _passed(self._unread_since, now, ANSWER_SECONDS_MAX):
+        elif _passed(self._unread_or_closing_since(now), now, ANSWER_SECONDS_MAX):
             self._end("unread answer")
         else:
             self._look_again()
+
+    def _unread_or_closing_since(self, now: float) -> float | None:
+        """Since when an answer waits to be read, also a last one before the connection closes."""
+        if self._unread_since is None and self.transport.is_closing():
+            self._unread_since = now
+        return self._unread_since
 
     def _end(self, reason: str) -> None:
         self._cut(reason)

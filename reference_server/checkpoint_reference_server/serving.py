@@ -28,8 +28,9 @@ from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.callers import Callers
 from checkpoint_reference_server.controls import CONTROLS_HOST
 from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.direct import DirectProtocol
 from checkpoint_reference_server.key_change import OtherKeyError, check_key
-from checkpoint_reference_server.protocol import CONNECTIONS_MAX, BoundedProtocol
+from checkpoint_reference_server.protocol import CONNECTIONS_MAX
 from checkpoint_reference_server.registry import Deployment, listening_url
 from checkpoint_reference_server.store import (
     CONNECT_SECONDS_MAX,
@@ -171,7 +172,7 @@ def serve(options: Options) -> None:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=DRAIN_SECONDS_MAX,
             backlog=BACKLOG,
-            http=BoundedProtocol,
+            http=DirectProtocol,
             ws="none",
             # One more is cut at once; uvicorn's own refusal, which answers each of their requests
             # as if the tool were away, is never reached.

@@ -15,6 +15,10 @@ class Steps(ABC):
     which it is unknown whether the command was executed. Nothing is ever sent again.
     """
 
+    is_bounded: bool = False
+    """Whether a step ends in time by itself: after ``STORE_ANSWER_SECONDS_MAX`` at the latest,
+    and a moment."""
+
     @abstractmethod
     async def send(self, key: str, *command: str | int, is_step: bool = False) -> Any:
         """Send a command about one key; a step's answer waits for the replicas, if any do."""
@@ -42,6 +46,8 @@ class Steps(ABC):
 
 class SingleSteps(Steps):
     """Steps on one server, or on the primary that Sentinel names."""
+
+    is_bounded = True
 
     def __init__(self, pool: redis.ConnectionPool, *, wait_replicas: int) -> None:
         self._pool = pool  # which a connection to Sentinel's primary refers to weakly

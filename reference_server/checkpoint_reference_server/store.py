@@ -72,7 +72,7 @@ def open_store(url: str | None) -> Iterator[Store]:
             else:
                 yield store
                 return
-    for binary, origin in _binaries():
+    for binary, origin in embedded_binaries():
         with _child_process(binary, origin) as store:
             yield store
         return
@@ -162,7 +162,7 @@ def _container() -> Iterator[Store]:
         yield Store(url=url, description=f"{version}, in a container of {CONTAINER_IMAGE}")
 
 
-def _binaries() -> Iterator[tuple[Path, str]]:
+def embedded_binaries() -> Iterator[tuple[Path, str]]:
     """Each ``valkey-server`` at hand, the preferred one first, with where it came from."""
     on_path = shutil.which("valkey-server")
     if on_path is not None and " v=8." in _version_line(on_path):

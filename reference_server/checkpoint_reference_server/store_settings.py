@@ -62,7 +62,10 @@ class StoreSettings:
 
     def durability(self, wait_replicas: int) -> str:
         """What survives a crash, in one line for the manifest (WC-PRIV-5): of the weakest node."""
-        return f"{_after_a_crash(self.nodes)} {_after_a_failover(wait_replicas)}"
+        sentences = [_after_a_crash(self.nodes)]
+        if wait_replicas or any(node.replicas for node in self.nodes):
+            sentences.append(_after_a_failover(wait_replicas))
+        return " ".join(sentences)
 
 
 def read_settings(url: str) -> StoreSettings:

@@ -53,6 +53,11 @@ class Switch:
             return paused
         return self._paused
 
+    @property
+    def is_known(self) -> bool:
+        """Whether :meth:`paused` asks nobody now."""
+        return self._monotonic_seconds() - self._read_at_seconds < FLAG_AGE_SECONDS_MAX
+
     def forget(self) -> None:
         """Read the flag again before the next decision."""
         self._read_at_seconds = float("-inf")

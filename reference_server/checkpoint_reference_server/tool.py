@@ -63,6 +63,7 @@ class Tool:
     ) -> None:
         self.switch = Switch(store)
         self._mark = mark
+        self._store = store
         self._checkpoints = Checkpoints(store)
         self._digests = digests
         self._controls = controls
@@ -102,7 +103,7 @@ class Tool:
         holder_digest = None if holder is None else workflow.holder(holder)
         asked = time.perf_counter()
         try:
-            async with unavailable_when_it_fails():
+            async with unavailable_when_it_fails(is_bounded=self._asks_once(action)):
                 if self._limiter is not None:
                     wait_seconds = await self._limiter.seconds_to_wait(caller)
                     if wait_seconds is not None:
@@ -145,6 +146,14 @@ class Tool:
     def _may_claim(self) -> bool:
         """Whether the store is this key's (``key_change.py``)."""
         return self._mark is None or self._mark.holds()
+
+    def _asks_once(self, action: str) -> bool:
+        """Whether the step is all that the store is asked for, and ends in time by itself."""
+        return (
+            self._store.is_bounded
+            and self._limiter is None
+            and (action != "claim" or self.switch.is_known)
+        )
 
     async def _step(
         self, request: inputs.JsonObject, workflow: Workflow, holder: str | None, clock: str

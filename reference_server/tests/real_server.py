@@ -74,7 +74,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def valkey_binary() -> Path:
     """A real ``valkey-server``, or word that the test was not run."""
-    found = next(store._binaries(), None)
+    found = next(store.embedded_binaries(), None)
     if found is not None:
         return found[0]
     return not_run_here(

@@ -4,13 +4,16 @@ The bounds in seconds are made short here, in the program that is started, and e
 waited for is an event.
 """
 
+import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +25,6 @@ from real_server import (
     claim,
     get,
     held_back,
-    in_flight,
     own_store,
     send,
     serving,
@@ -31,15 +33,27 @@ from real_server import (
     wait_until,
 )
 
-from checkpoint_conformance.client import Address, HttpAnswer
+from checkpoint_conformance.client import Address
 from checkpoint_model.vocabulary import HEALTH_PATH, OPENAPI_PATH, TOOL_PATH
 from checkpoint_reference_server import protocol
 from checkpoint_reference_server.commands import serve
 from checkpoint_reference_server.protocol import HEAD_BYTES_MAX, HEADERS_MAX
 
 SHORT = """
+import socket
 from checkpoint_reference_server import protocol, serving
 from checkpoint_reference_server.commands import serve
+
+listen = serving._listen
+
+
+def listen_with_small_buffers(host, port):
+    listener = listen(host, port)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # of its connections, too
+    return listener
+
+
+serving._listen = listen_with_small_buffers
 
 protocol.REQUEST_SECONDS_MAX = 0.5
 protocol.ANSWER_SECONDS_MAX = 0.5
@@ -69,7 +83,8 @@ def hasty(own: OwnStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """A server that waits half a second where the real one waits ten."""
     program = tmp_path_factory.mktemp("hasty") / "hasty.py"
     program.write_text(SHORT)
-    with serving("--mcp", store_url=own.url, command=(sys.executable, str(program))) as running:
+    command = (sys.executable, str(program))
+    with serving("--mcp", "--metrics-port", "0", store_url=own.url, command=command) as running:
         yield running
 
 
@@ -190,15 +205,22 @@ def test_a_steady_client_is_not_cut(hasty: Server) -> None:
 
 
 def test_a_request_that_waits_for_the_store_is_not_cut(hasty: Server, own: OwnStore) -> None:
-    """It is the server that takes its time."""
-    with hasty.client() as client, connect(hasty) as other:
+    """It is the server that takes its time, also with what it does not read behind it."""
+    first, second = (json.dumps(claim()).encode() for _ in range(2))
+    head = HEAD.encode() + b"content-length: %d\r\n\r\n"
+    with connect(hasty) as wire:
         with held_back(own):
-            flight = in_flight(client, own, claim())
-            other.settimeout(SECONDS_MAX)
-            assert all_that_comes(other) == b""  # an idle one, cut meanwhile
-        answer = flight.land().answer
-    assert isinstance(answer, HttpAnswer)
-    assert json.loads(answer.body)["acquired"] is True
+            wire.sendall(head % len(first) + first)
+            wait_until(own.waiting_steps, "the first step is in the store")
+            wire.sendall(head % len(second) + second[:1])
+            for rest in (second[1:], b""):
+                with connect(hasty) as idle:
+                    assert all_that_comes(idle) == b""  # cut: so much time has passed
+                wire.sendall(rest)
+        for _ in range(2):
+            came = answer_on(wire)
+            assert came.startswith(b"HTTP/1.1 200 ")
+            assert b'"acquired":true' in came
 
 
 def test_an_idle_connection_is_closed(hasty: Server) -> None:
@@ -208,22 +230,30 @@ def test_an_idle_connection_is_closed(hasty: Server) -> None:
         assert all_that_comes(wire).startswith(b"HTTP/1.1 200 ")
 
 
-def test_an_answer_that_is_not_read_is_given_up(hasty: Server) -> None:
-    """Requests one behind the other, and nobody who reads what they ask for."""
-    with connect(hasty) as wire:
+def cuts(server: Server) -> dict[str, float]:
+    """How many connections were cut, by reason."""
+    assert server.metrics_url is not None
+    with urllib.request.urlopen(server.metrics_url, timeout=SECONDS_MAX) as answer:
+        page = answer.read().decode()
+    found = re.findall(r'connections_cut_total\{reason="(.*)"\} (\S+)', page)
+    return {reason: float(value) for reason, value in found}
+
+
+@pytest.mark.parametrize("asked", [50, 1], ids=["many", "the last"])
+def test_an_answer_that_is_not_read_is_given_up(hasty: Server, asked: int) -> None:
+    """Whole requests, and nobody who reads what they ask for: more than a system keeps for them.
+
+    The last one's connection closes behind its answer, which would be for ever.
+    """
+    before = cuts(hasty).get("unread answer", 0)
+    address = Address.parse(hasty.url)
+    with socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        ask = f"GET {OPENAPI_PATH} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
-        wire.settimeout(0.2)
-        began = time.monotonic()
-        cut = False
-        while not cut and time.monotonic() - began < SECONDS_MAX:
-            try:
-                wire.sendall(ask)
-            except TimeoutError:
-                pass  # it takes no more until its answers are read
-            except (ConnectionResetError, BrokenPipeError):
-                cut = True
-        assert cut
+        wire.connect((address.host, address.port))
+        close = "" if asked > 1 else "connection: close\r\n"
+        ask = f"GET {OPENAPI_PATH} HTTP/1.1\r\nhost: localhost\r\n{close}\r\n".encode()
+        wire.sendall(ask * asked)
+        wait_until(lambda: cuts(hasty).get("unread answer", 0) > before, "it is cut")
 
 
 def test_a_client_that_has_said_everything_is_answered(server: Server, own: OwnStore) -> None:
@@ -261,6 +291,8 @@ def test_one_connection_too_many_is_closed_at_once(own: OwnStore) -> None:
             wire.sendall(ask)
             assert answer_on(wire).startswith(b"HTTP/1.1 200 ")
         with connect(running) as fourth:
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                fourth.sendall(ask)
             assert all_that_comes(fourth) == b""
         for wire in wires:
             wire.sendall(ask)

@@ -43,6 +43,10 @@ VOLATILE = {
 """WC-REG-3: what differs each time."""
 
 
+FORGETS = "Nothing survives a crash of the store: every record is gone after one."
+"""What is said of a store without persistence, as those of the tests are."""
+
+
 @pytest.fixture(scope="module")
 def own() -> Iterator[OwnStore]:
     """A store for this file alone."""
@@ -79,7 +83,7 @@ def test_a_description_is_served(server: Server, client: Client, name: str) -> N
     assert answer.header("content-type") == FORMATS[name].media_type
     assert answer.header("cache-control") == f"public, max-age={CACHE_SECONDS}"
     assert answer.header("access-control-allow-origin") == "*"
-    here = Deployment(public_url=server.url, offers_mcp=False)
+    here = Deployment(public_url=server.url, offers_mcp=False, durability=FORGETS)
     assert answer.body.decode() == FORMATS[name].text(here)
 
 
@@ -160,7 +164,7 @@ def test_where_mcp_is_offered_it_is_described(own: OwnStore) -> None:
         server.client() as client,
     ):
         for name, path in SERVED.items():
-            text = FORMATS[name].text(Deployment(public_url=url))
+            text = FORMATS[name].text(Deployment(public_url=url, durability=FORGETS))
             assert get(client, path).body.decode() == text
         address = Address.parse(server.url)
         connection = HTTPConnection(address.host, address.port, timeout=SECONDS_MAX)

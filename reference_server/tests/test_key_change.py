@@ -25,6 +25,7 @@ from real_server import (
 )
 from test_serve import PROGRAM
 
+from checkpoint_reference_server import key_change
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.key_change import (
     CLAIM_UNDER_WAY_SECONDS,
@@ -187,6 +188,27 @@ def test_a_drain_that_is_stopped_leaves_the_tool_paused(own: OwnStore) -> None:
     assert b"The tool stays paused until: workflow-checkpoint resume" in out
     assert own.admin.exists(FLAG_KEY)
     assert is_marked(own, OLD)
+
+
+def test_a_drain_waits_for_the_last_record(own: OwnStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it has to look, and whatever else lies there; then the key is forgotten."""
+    monkeypatch.setattr(key_change, "CLAIM_UNDER_WAY_SECONDS", 0.0)
+    monkeypatch.setattr(key_change, "DRAIN_POLL_SECONDS", 0.01)
+    own.admin.set(FLAG_KEY, "1")
+    own.admin.set(MARK_KEY, "a fingerprint")
+    records = [f"wc:{{{number}}}" for number in range(3)]
+    for number, record in enumerate(records):
+        own.admin.set(record, "", ex=100 * (number + 1))
+    seen: list[tuple[int, bool]] = []
+
+    def tell(left: int, longest_seconds: float) -> None:
+        seen.append((left, own.admin.exists(MARK_KEY) == 1))
+        assert 100 * left - 50 < longest_seconds <= 100 * left
+        own.admin.delete(records[left - 1])
+
+    key_change.drain(own.admin, tell)
+    assert seen == [(3, True), (2, True), (1, True)]
+    assert own.admin.keys() == [FLAG_KEY]
 
 
 def test_which_store_is_to_be_drained() -> None:

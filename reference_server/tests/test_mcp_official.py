@@ -403,6 +403,12 @@ def test_the_page_s_python_claims(server: Server) -> None:
 
 def test_the_page_s_configuration_has_the_endpoint() -> None:
     """Of a server that was started as the page says."""
-    (configuration,) = blocks("json")
-    (entry,) = json.loads(configuration)["mcpServers"].values()
-    assert entry == {"type": "http", "url": f"http://127.0.0.1:8080{MCP_PATH}"}
+    entries = [json.loads(block)["mcpServers"] for block in blocks("json")]
+    assert [entry["workflow-checkpoint"] for entry in entries] == [
+        {"type": "http", "url": f"http://127.0.0.1:8080{MCP_PATH}"},
+        {
+            "type": "http",
+            "url": f"https://tools.example.com{MCP_PATH}",
+            "headers": {"Authorization": "Bearer ${CHECKPOINT_TOKEN}"},
+        },
+    ]

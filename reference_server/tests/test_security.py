@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -183,6 +184,30 @@ def test_an_account_has_nothing_of_before_there_were_any(
     with everybody_s.client() as client, caller(server, tokens.of["alice"]) as alice:
         told(client, request)
         assert told(alice, status(request))["code"] == "CHECKPOINT_NOT_FOUND"
+
+
+def test_requests_of_one_packet_are_each_their_own_account_s(
+    server: Server, tokens: Tokens
+) -> None:
+    """As a proxy may send them that shares a connection: the second's token is not the first's."""
+    request = claim()
+    body = json.dumps(request).encode()
+    with caller(server, tokens.of["alice"]) as alice:
+        expected = told(alice, request)["workflow_hash"]
+    packet = b""
+    for account, last in (("alice", ""), ("bob", "connection: close\r\n")):
+        head = f"POST {TOOL_PATH} HTTP/1.1\r\nhost: localhost\r\n{last}"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        packet += f"{head}authorization: Bearer {tokens.of[account]}\r\n\r\n".encode() + body
+    address = Address.parse(server.url)
+    came = b""
+    with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as wire:
+        wire.sendall(packet)
+        while part := wire.recv(65536):
+            came += part
+    hashes = re.findall(rb'"workflow_hash":"([^"]*)"', came)
+    assert len(set(hashes)) == 2
+    assert hashes[0].decode() == expected
 
 
 def test_tokens_are_read_again(own: OwnStore, tmp_path: Path) -> None:

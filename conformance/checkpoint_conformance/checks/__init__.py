@@ -6,6 +6,7 @@ from checkpoint_conformance.checks import (
     descriptions,
     doors,
     example,
+    faults,
     fuzzing,
     http,
     inputs,
@@ -32,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     *storm.CHECKS,
     *controls.CHECKS,
     *store.CHECKS,
+    *faults.CHECKS,
     *(
         check.over_mcp()
         for part in (example, inputs, walk, vectors, stateful, races, controls)

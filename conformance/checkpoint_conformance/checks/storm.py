@@ -109,6 +109,37 @@ def _moves(holder: str, generation: int, random: Random) -> Iterator[Transition]
         )
 
 
+class Crowd:
+    """Workflows that nobody has used, with as many clients at each, who learn from what comes.
+
+    Args:
+        at_each: how many clients.
+    """
+
+    def __init__(self, at_each: int) -> None:
+        self._of = [place % WORKFLOWS for place in range(at_each * WORKFLOWS)]
+        self._workflows = [
+            _Workflow(
+                identity=fresh_identity(),
+                cast=Cast(),
+                holders=[fresh_key("h") for place in self._of if place == which],
+            )
+            for which in range(WORKFLOWS)
+        ]
+        self._asked: list[tuple[Identity, Request]] = []
+
+    def draw(self, random: Random) -> list[tuple[Identity, Request]]:
+        """What all ask next, and at which workflow."""
+        drawn = [iter(workflow.draw(random)) for workflow in self._workflows]
+        self._asked = [(self._workflows[which].identity, next(drawn[which])) for which in self._of]
+        return self._asked
+
+    def learn(self, came: Sequence[object]) -> None:
+        """Take note of what was answered to what was drawn last, in its order."""
+        for which, (_, request), answer in zip(self._of, self._asked, came, strict=True):
+            self._workflows[which].learn(request, answer)
+
+
 def storm(run: Run) -> None:
     """The profile's rounds, then the verdict on all of them.
 
@@ -138,27 +169,13 @@ def storm(run: Run) -> None:
 def _round(run: Run, clients: Sequence[Client], writer: HistoryWriter, number: int) -> None:
     random = Random(f"{run.seed}:{number}")  # noqa: S311 - draws, no secrets
     names = [f"{number}.{place}" for place in range(len(clients))]
-    of = [place % WORKFLOWS for place in range(len(clients))]
-    workflows = [
-        _Workflow(
-            identity=fresh_identity(),
-            cast=Cast(),
-            holders=[fresh_key("h") for place in of if place == which],
-        )
-        for which in range(WORKFLOWS)
-    ]
+    crowd = Crowd(len(clients) // WORKFLOWS)
     for burst in range(BURSTS):
-        asked = [iter(workflow.draw(random)) for workflow in workflows]
-        requests = [next(asked[which]) for which in of]
-        bodies = [
-            format_request(workflows[which].identity, request)
-            for which, request in zip(of, requests, strict=True)
-        ]
-        exchanges = at_once(clients, [json.dumps(body).encode() for body in bodies])
+        bodies = [format_request(identity, request) for identity, request in crowd.draw(random)]
+        exchanges = at_once(clients[: len(bodies)], [json.dumps(body).encode() for body in bodies])
+        crowd.learn([read(exchange) for exchange in exchanges])
         for place, exchange in enumerate(exchanges):
             run.tally.sent()
-            came = read(exchange)
-            workflows[of[place]].learn(requests[place], came)
             call = call_of(
                 exchange,
                 client=names[place],
@@ -175,7 +192,7 @@ def _round(run: Run, clients: Sequence[Client], writer: HistoryWriter, number: i
 def _take(run: Run, judged: Mapping[str, Any]) -> None:
     """Turn what was judged into hits and failures of this run."""
     for failure in judged["failures"]:
-        run.tally.fail(_failure(run, judged, failure))
+        run.tally.fail(failure_of(run, judged, failure))
     for _ in range(judged["lost"] + judged["not_told"]):
         run.tally.lose("nothing came that tells what was decided", "a request of the short storm")
     if judged["decided"]:
@@ -186,7 +203,7 @@ def _take(run: Run, judged: Mapping[str, Any]) -> None:
         run.tally.hit(*[rule] * judged["rules"].get(rule, {}).get("hits", 0))
 
 
-def _failure(run: Run, judged: Mapping[str, Any], failure: Mapping[str, Any]) -> Failure:
+def failure_of(run: Run, judged: Mapping[str, Any], failure: Mapping[str, Any]) -> Failure:
     """A failure with the calls that led to it, in the order found; then those without a place."""
     workflow = failure["workflow"] or dict.fromkeys(("namespace", "workflow_key"), "")
     identity = Identity(**workflow)

@@ -17,6 +17,7 @@ from checkpoint_model import (
     ErrorCode,
     Identity,
     Record,
+    Request,
     Step,
     answer,
     parse_request,
@@ -56,11 +57,12 @@ class TwoSteps:
             with self.lock:
                 decided = step(self.records.get(identity), request, time.time_ns() // 1_000_000)
                 self.records[identity] = decided.record
-        members = answer(decided, request)
-        return _http(identity, decided, members)
+        return as_http(identity, decided, request)
 
 
-def _http(identity: Identity, decided: Step, members: dict[str, object]) -> HttpAnswer:
+def as_http(identity: Identity, decided: Step, request: Request) -> HttpAnswer:
+    """What a right server answers for a step."""
+    members = answer(decided, request)
     if isinstance(decided.outcome, Success):
         digest = sha256(repr(identity).encode()).hexdigest()
         members["workflow_hash"] = f"hmac-sha256:{digest}"

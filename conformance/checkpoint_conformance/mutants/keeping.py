@@ -8,7 +8,7 @@ workflows of its own, so nothing of one is seen by the next.
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,13 +17,16 @@ from typing import Final
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.checks.logs import judge_logs
 from checkpoint_conformance.client import Address, HttpAnswer
+from checkpoint_conformance.deployment import Deployment, fault_access
+from checkpoint_conformance.faults import FaultAccess
 from checkpoint_conformance.folders import temporary_folder
-from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.launch import described_for_faults, reference_server
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mutants.mutant import (
     BeforeControls,
     Edit,
     Edited,
+    Faulty,
     InFront,
     Instead,
     LeavesBehind,
@@ -36,6 +39,7 @@ from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Failure, Tally
+from checkpoint_conformance.tcp_proxy import Upstream
 from checkpoint_conformance.verdict import Verdict, judge
 from checkpoint_model.vocabulary import MCP_PATH
 
@@ -135,6 +139,7 @@ class Keeper:
         self._stack = ExitStack()
         self._right: Target | None = None
         self._editable: tuple[Target, Path] | None = None
+        self._harmed: tuple[FaultAccess, Deployment] | None = None
 
     def __enter__(self) -> "Keeper":
         """Nothing is started yet."""
@@ -193,6 +198,29 @@ class Keeper:
             case Instead(make):
                 with tampering(_NOWHERE, make()) as address:
                     yield Target(address=address)
+            case Faulty(make=None):
+                yield Target(address=_NOWHERE, fault_access=_faulty(mutant.fault))
+            case Faulty():
+                with self._before_servers(mutant.fault) as access:
+                    yield Target(address=_NOWHERE, fault_access=access)
+
+    @contextmanager
+    def _before_servers(self, fault: Faulty) -> Iterator[FaultAccess]:
+        """The deployment of a right server, healed after each mutant, with a proxy in it."""
+        if self._harmed is None:
+            access = fault_access(described_for_faults(servers=1))
+            assert access is not None
+            self._harmed = access, self._stack.enter_context(access.deploy())
+        access, deployment = self._harmed
+        assert fault.make is not None
+        before = deployment.client_link.upstreams
+        with tampering(deployment.server_address, fault.make()) as address:
+            deployment.client_link.upstreams = (Upstream(host=address.host, port=address.port),)
+            try:
+                yield replace(access, deploy=lambda: nullcontext(deployment))
+            finally:
+                deployment.client_link.cut_all()
+                deployment.client_link.upstreams = before
 
     @contextmanager
     def _edited(self, edits: Sequence[Edit]) -> Iterator[Target]:
@@ -363,6 +391,31 @@ def _emptied(target: Target) -> None:
     assert target.store_url is not None
     with redis.Redis.from_url(target.store_url) as client:
         client.flushall()
+
+
+def _faulty(fault: Faulty) -> FaultAccess:
+    """Access to a deployment that is wrong from its start."""
+    described = described_for_faults(
+        servers=1,
+        durability=fault.durability,
+        kept=fault.kept,
+        **({"program": fault.program} if fault.program else {}),
+    )
+    assert described.faults is not None
+    assert described.faults.store is not None
+    command = (*fault.store_prefix, *(described.faults.store.command or ()))
+    store = replace(described.faults.store, command=command)
+    described = replace(described, faults=replace(described.faults, store=store))
+
+    @contextmanager
+    def with_settings(deployment: Deployment) -> Iterator[None]:
+        for name, value in fault.settings:
+            deployment.set_store(name, value, for_good=True)
+        yield
+
+    access = fault_access(described, with_settings)
+    assert access is not None
+    return access
 
 
 def _fate(mutant: Mutant, tally: _Watch) -> Fate:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from checkpoint_conformance.faults import Command, Durability
 from checkpoint_conformance.mutants.proxy import Message, Tamper
 from checkpoint_conformance.rules import Access, Binding
 from checkpoint_conformance.run import Run
@@ -37,6 +38,8 @@ class Kind(StrEnum):
     """A published description."""
     CONCURRENCY = "concurrency"
     """Steps that are not atomic."""
+    FAULT = "fault"
+    """What is done when a store, a connection or a process fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +102,25 @@ class Instead:
     make: Callable[[], Tamper]
 
 
-Fault: TypeAlias = Edited | InFront | BeforeControls | LeavesBehind | Writes | Instead
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Faulty:
+    """The deployment of which faults are made, with something wrong about it."""
+
+    make: Callable[[], Tamper] | None = None
+    """A proxy before its servers, made anew for each run."""
+    durability: Durability = Durability.CHANGE
+    """What its store declares."""
+    kept: Durability | None = None
+    """What its store keeps in truth; the same if None."""
+    store_prefix: Command = ()
+    """Stands before the command that runs the store."""
+    program: Command = ()
+    """What is run in the server's place, with its options."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Settings of the store that are changed once the server has started."""
+
+
+Fault: TypeAlias = Faulty | Edited | InFront | BeforeControls | LeavesBehind | Writes | Instead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +152,8 @@ class Mutant:
     @property
     def access(self) -> Access:
         """What access its part makes use of."""
+        if self.kind is Kind.FAULT:
+            return Access.FAULTS
         if self.kind in (Kind.STORE, Kind.LOG):
             return Access.STORE
         if self.check in _WITH_CONTROLS and not self.real_time:

@@ -11,6 +11,7 @@ from checkpoint_conformance.mutants.concurrency import CONCURRENCY
 from checkpoint_conformance.mutants.controls import CONTROLS
 from checkpoint_conformance.mutants.decisions import DECISIONS
 from checkpoint_conformance.mutants.documents import DOCUMENTS
+from checkpoint_conformance.mutants.faults import FAULTS
 from checkpoint_conformance.mutants.leavings import LEAVINGS
 from checkpoint_conformance.mutants.logs import LOGS
 from checkpoint_conformance.mutants.mutant import Mutant
@@ -26,6 +27,7 @@ _ALL: Final = (
     *LOGS,
     *OVER_MCP,
     *DOCUMENTS,
+    *FAULTS,
 )
 ZOO: Final[Mapping[str, Mutant]] = MappingProxyType({mutant.name: mutant for mutant in _ALL})
 assert len(ZOO) == len(_ALL), "two mutants of one name"

@@ -27,6 +27,7 @@ from checkpoint_conformance.renderings.facts import (
     sections,
     text_of,
 )
+from checkpoint_conformance.renderings.faults import fault_rows, faults_line
 from checkpoint_conformance.renderings.pages import digest, environment, own_file
 from checkpoint_conformance.report import VECTORS_SUFFIX, file_stem
 from checkpoint_conformance.verdict import Status, Verdict
@@ -87,6 +88,8 @@ def render(report: Report) -> str:
             rules=len(report["rules"]),
             signs=_SIGNS,
             checks=checks,
+            faults=list(fault_rows(report["faults"])) if report.get("faults") else [],
+            faults_line=faults_line(report["faults"]) if report.get("faults") else "",
             slowest=max((check["seconds"] for check in checks), default=0),
             again=_again(report),
             style=own_file("report.css"),
@@ -108,6 +111,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         access += ["its MCP endpoint"] if target.get("mcp") else []
         access += ["test controls"] if target.get("controls") else []
         access += ["its store"] if target.get("store") else []
+        access += ["faults"] if report.get("faults") else []
         facts.append(("Access to", ", ".join(access)))
     facts.append(("Contract", versions.get("contract", "?")))
     others = {name: v for name, v in versions.items() if name != "contract"}

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from checkpoint_conformance.judging import read_judgement
 from checkpoint_conformance.plain import bounded, plain
 from checkpoint_conformance.renderings.facts import ABSENT, VALUE_MAX, number
+from checkpoint_conformance.renderings.faults import fault_rows, faults_line
 from checkpoint_conformance.renderings.pages import digest, environment, own_file
 from checkpoint_conformance.report import write_files
 from checkpoint_conformance.rules import rules
@@ -131,6 +132,8 @@ def _storm(storm: Mapping[str, Any], told: Mapping[str, Any], index: int) -> dic
             (rule, found["status"], found["hits"], _text(rule))
             for rule, found in storm["rules"].items()
         ],
+        "faults": list(fault_rows(storm["faults"])) if storm.get("faults") else [],
+        "faults_line": faults_line(storm["faults"]) if storm.get("faults") else "",
         "latencies": _latencies(storm["latency_ms"]),
         "answers": list(storm["answers"].items()),
         "lost": list(storm["lost_because"].items()),

@@ -24,6 +24,7 @@ from checkpoint_conformance.renderings.facts import (
     number,
     text_of,
 )
+from checkpoint_conformance.renderings.faults import faults_line
 from checkpoint_conformance.verdict import Status, Verdict
 
 _COLOURS: Final = {
@@ -193,6 +194,8 @@ def _show_verdict(console: Console, report: Report) -> None:
         _say(console, f"{heading}: {plain(gap)}", "yellow")
     for remark in report.get("remarks") or []:
         _say(console, plain(remark), "dim")
+    if report.get("faults"):
+        _say(console, faults_line(report["faults"]), "dim")
     if report.get("unanswered"):
         _say(console, f"{number(report['unanswered'], 'request')} not answered:")
         kinds = lost(report)

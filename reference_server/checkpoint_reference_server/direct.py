@@ -1,0 +1,149 @@
+"""Whole, plain POSTs to the tool, answered without what ASGI needs around a request.
+
+An ASGI request costs a scope, a task, two queues of messages and a routing table: more than all
+that is done for its answer. Most requests need none of it: they came whole, by HTTP/1.1, with a
+length within the bound, and nobody waits before them. Those go straight to the endpoint's two
+functions, and every other one to the same two by way of ASGI (decision 0009). A test holds the two
+ways to the same answers.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from checkpoint_reference_server.protocol import BoundedProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DIRECT: Final = "direct"
+"""Where the application's state says which endpoints there are, by listener."""
+
+DIRECT_BYTES_MAX: Final = 16 * 1024
+"""Of a body that is kept before it is known who sent it; a longer one goes the other way."""
+
+
+class Endpoint(Protocol):
+    """One path that takes POSTs."""
+
+    bytes_max: int
+    """Of a body."""
+
+    def admit(self, headers: Headers, client: Any) -> Any:
+        """Whoever calls, or the response to somebody who may not."""
+
+    async def answer(self, headers: Headers, body: bytes, caller: Any) -> Response:
+        """The answer to a whole request."""
+
+    def fault(self) -> Response:
+        """The answer where that raised."""
+
+
+class _Nobody:
+    """In place of the event that an ASGI application waits for."""
+
+    def set(self) -> None:
+        """Nothing waits."""
+
+
+class _DirectCycle:
+    """What the HTTP layer wants to know of a request under way."""
+
+    __slots__ = ("body", "disconnected", "keep_alive", "more_body", "response_complete")
+    message_event = _Nobody()
+
+    def __init__(self, *, keep_alive: bool) -> None:
+        self.body = bytearray()
+        self.more_body = True
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.response_complete = False
+
+
+class DirectProtocol(BoundedProtocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._endpoints: Mapping[bytes, Endpoint] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Find out what this listener offers."""
+        super().connection_made(transport)
+        self._endpoints = self.app_state[DIRECT](self.server)
+
+    def on_headers_complete(self) -> None:
+        """Choose the way."""
+        endpoint = self._endpoints.get(self.url)
+        if endpoint is None or not self._is_plain(endpoint):
+            super().on_headers_complete()
+            return
+        self._in_head = False
+        self.cycle = _DirectCycle(keep_alive=self.parser.should_keep_alive())  # type: ignore[assignment]
+
+    def on_message_complete(self) -> None:
+        """Answer what is whole."""
+        cycle: Any = self.cycle
+        super().on_message_complete()
+        if type(cycle) is _DirectCycle and not cycle.response_complete:
+            # Its own headers: before the task begins, the next request may have been parsed.
+            headers = Headers(raw=self.headers)
+            task = self.loop.create_task(self._answer(cycle, self._endpoints[self.url], headers))
+            self.tasks.add(task)  # which a server that stops waits for
+            task.add_done_callback(self.tasks.discard)
+
+    def _is_plain(self, endpoint: Endpoint) -> bool:
+        before: Any = self.cycle
+        parser = self.parser
+        if (
+            parser.get_method() != b"POST"
+            or parser.get_http_version() != "1.1"
+            or parser.should_upgrade()
+            or self.expect_100_continue
+            or self.flow.write_paused
+            or (before is not None and not before.response_complete)
+        ):
+            return False
+        for name, value in self.headers:
+            if name == b"content-length":
+                return int(value) <= min(endpoint.bytes_max, DIRECT_BYTES_MAX)
+        return False
+
+    async def _answer(self, cycle: _DirectCycle, endpoint: Endpoint, headers: Headers) -> None:
+        try:
+            caller = endpoint.admit(headers, self.client)
+            if isinstance(caller, Response):
+                response = caller
+            else:
+                response = await endpoint.answer(headers, bytes(cycle.body), caller)
+        except Exception:
+            self.logger.exception("Exception in the application")
+            response = endpoint.fault()
+        if cycle.disconnected:
+            return
+        parts = [STATUS_LINE[response.status_code]]
+        for name, value in self.server_state.default_headers:
+            parts += (name, b": ", value, b"\r\n")
+        for name, value in response.raw_headers:
+            if name == b"connection" and value.lower() == b"close":
+                cycle.keep_alive = False
+                continue  # said below
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        parts.append(bytes(response.body))
+        self.transport.write(b"".join(parts))
+        cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
