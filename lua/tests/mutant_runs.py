@@ -357,7 +357,8 @@ def main() -> None:
         given.page.write_text(page(outcomes, seconds, checks, given.world), encoding="utf-8")
     sys.stdout.writelines(f"{line}\n" for line in wrong)
     fates = Counter(outcome.fate for outcome in outcomes)
-    sys.stdout.write(f"{len(outcomes)} mutants: {dict(fates)}, {seconds:.0f} s of the processor\n")
+    said = ", ".join(f"{number} {fate}" for fate, number in fates.items())
+    sys.stdout.write(f"{len(outcomes)} mutants: {said}; {seconds:.0f} s of the processor\n")
     sys.exit(1 if wrong else 0)
 
 
