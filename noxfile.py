@@ -10,6 +10,7 @@ nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluste
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
 nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
+nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
@@ -116,6 +117,13 @@ def lua_mutants(session: nox.Session) -> None:
         *("python", "lua/tests/mutant_runs.py", "--check", "400", "--world", "configurations"),
         *("--page", "docs/lua-mutants.md", *session.posargs),
     )
+
+
+@nox.session(default=False)
+def harness_mutants(session: nox.Session) -> None:
+    """Play every fault of the harness, and write docs/harness-mutants.md anew; or those named."""
+    session.install("-e", ".[server,embedded,load,mcp]", *dependencies("test"))
+    session.run("python", "conformance/tests/changed_packages.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -35,7 +35,7 @@ from checkpoint_conformance.history import (
 )
 from checkpoint_conformance.judging_faults import FaultJudge, acknowledged_lost
 from checkpoint_conformance.oracle import rules_of_member
-from checkpoint_conformance.plain import bounded, plain
+from checkpoint_conformance.plain import bounded, number, plain
 from checkpoint_conformance.verdict import EXIT_CODES, LOST_SHARE_MAX, Verdict
 from checkpoint_model import (
     CONTRACT_VERSION,
@@ -517,9 +517,9 @@ class _Storm:
     def _judge_workflows(self) -> None:
         total = len(self._workflows)
         sound_rounds: dict[int, bool] = {}
-        for number, (identity, workflow) in enumerate(self._workflows.items()):
-            if number % _TELL_EVERY == 0:
-                self._tell(f"judging {self.name}", number, total)
+        for place, (identity, workflow) in enumerate(self._workflows.items()):
+            if place % _TELL_EVERY == 0:
+                self._tell(f"judging {self.name}", place, total)
             sound = False
             if workflow.fault:
                 self._broken[identity] = None
@@ -663,8 +663,8 @@ class _Storm:
         wanted = set(chosen)
         keys = {identity.workflow_key for identity in wanted}
         found: dict[Identity, list[tuple[Call, str]]] = defaultdict(list)
-        for number, file in enumerate(self.files):
-            self._tell(f"looking closer at {self.name}", number, len(self.files))
+        for place, file in enumerate(self.files):
+            self._tell(f"looking closer at {self.name}", place, len(self.files))
             for call in file.calls_with(keys):
                 identity = Identity(
                     namespace=call.request["namespace"], workflow_key=call.request["workflow_key"]
@@ -755,7 +755,7 @@ class _Storm:
         header = self.files[0].header
         judged = self._verdicts.total() - self._verdicts["nothing to judge"]
         line = (
-            f"{judged:,} workflows and {counts.decided:,} answers judged, "
+            f"{number(judged, 'workflow')} and {number(counts.decided, 'answer')} judged, "
             f"{counts.lost + counts.untold:,} lost"
         )
         if broken:
@@ -875,14 +875,14 @@ class _Storm:
         moved = self._verdicts["clock moved"]
         if moved:
             said = (
-                f"{moved:,} workflows without an order went on while the target's clock was moved, "
-                "which the contract leaves partly open (WC-TIME-4)"
+                f"{number(moved, 'workflow')} without an order went on while the target's clock "
+                "was moved, which the contract leaves partly open (WC-TIME-4)"
             )
             # A fault that was made on purpose leaves no more open than it must.
             excused = self._faults and self._verdicts["linearizable"]
             (self._remarks if excused else gaps).append(said)
         if counts.repeated:
-            gaps.append(f"{counts.repeated:,} calls went over the wire more than once")
+            gaps.append(f"{number(counts.repeated, 'call')} went over the wire more than once")
         unwanted = counts.lost - counts.dropped + counts.untold - self._faults.excused
         gaps += self._faults.gaps()
         if unwanted > LOST_SHARE_MAX * max(counts.calls, 1):

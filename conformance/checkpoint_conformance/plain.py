@@ -52,5 +52,10 @@ def bounded(value: Any, depth: int = DEPTH_MAX) -> Any:
     return value
 
 
+def number(count: int, noun: str) -> str:
+    """``1 rule``, ``2 rules``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -149,7 +149,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
     )
 }
-"""About 10 s, 60 s and 10 min on two cores against the reference server."""
+"""Of a target with every class, on two quiet cores: about 25 s, a minute and a quarter, and many
+minutes."""
 
 
 MCP_SHARE: Final = 20

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final
 
+from checkpoint_conformance.plain import number
 from checkpoint_conformance.rules import Access, Binding, Rule, RuleClass, rules
 from checkpoint_conformance.run import ExpectedFailure, Target
 from checkpoint_conformance.tally import Tally
@@ -117,7 +118,7 @@ def judge(
     short = [s for s in statuses.values() if s.counts_as_gap]
     if short:
         named = ", ".join(s.rule.id for s in short[:6]) + (" …" if len(short) > 6 else "")
-        gaps.append(f"{_count(len(short), 'rule')} exercised too little: {named}")
+        gaps.append(f"{number(len(short), 'rule')} exercised too little: {named}")
     if require_all:
         beyond = [
             s.rule.id
@@ -262,9 +263,9 @@ def _line(verdict: Verdict, statuses: Mapping[str, RuleStatus], stale: Sequence[
     by_status = {kind: [s for s in statuses.values() if s.status is kind] for kind in Status}
     parts = []
     if by_status[Status.FAILED]:
-        parts.append(f"{_count(len(by_status[Status.FAILED]), 'rule')} broken")
+        parts.append(f"{number(len(by_status[Status.FAILED]), 'rule')} broken")
     if stale:
-        parts.append(f"{_count(len(stale), 'expected failure')} to be removed")
+        parts.append(f"{number(len(stale), 'expected failure')} to be removed")
     parts.append(f"{len(by_status[Status.PASSED])} of {len(statuses)} rules passed")
     if by_status[Status.EXPECTED_FAILURE]:
         parts.append(f"{len(by_status[Status.EXPECTED_FAILURE])} failed as expected")
@@ -273,15 +274,11 @@ def _line(verdict: Verdict, statuses: Mapping[str, RuleStatus], stale: Sequence[
         reason = "exercised too little" if s.counts_as_gap else s.reason.partition(":")[0]
         not_run[reason] = not_run.get(reason, 0) + 1
     parts += [
-        f"{number} {reason}" if reason == "exercised too little" else f"{number} not run ({reason})"
-        for reason, number in not_run.items()
+        f"{times} {reason}" if reason == "exercised too little" else f"{times} not run ({reason})"
+        for reason, times in not_run.items()
     ]
     beyond = len(by_status[Status.NOT_APPLICABLE])
     if beyond:
         parts.append(f"{beyond} not applicable")
     parts.append(f"{len(by_status[Status.INSPECTION])} by inspection")
     return f"{verdict.upper()}: " + "; ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,5 +1,6 @@
 """The target's clock is used but not trusted."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,18 @@ def test_a_constant_time_is_not_believed() -> None:
     faults = [clock.judge(5, at_ms * MS, (at_ms + 1) * MS) for at_ms in (0, 10, 200)]
     assert faults[0] is None
     assert faults[2] is not None
+
+
+@pytest.mark.parametrize("speed", [0.96, 1.04])
+def test_a_clock_that_runs_at_another_speed_is_not_believed(speed: float) -> None:
+    """Each answer fits the one before it; over ten seconds no one offset explains them all."""
+    clock = RunningClock()
+    faults = [
+        clock.judge(int(at_ms * speed), at_ms * MS, (at_ms + 5) * MS)
+        for at_ms in range(0, 10_000, 20)
+    ]
+    assert faults[0] is None
+    assert any(fault is not None for fault in faults)
 
 
 def test_the_offset_is_known_after_one_answer() -> None:

@@ -80,6 +80,12 @@ def test_a_right_claim_storm_passes(tmp_path: Path) -> None:
     assert storm["latency_ms"]["claim"]["count"] == 60
 
 
+def test_one_of_anything_is_told_as_one(tmp_path: Path) -> None:
+    """The line is for people."""
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))
+    assert storm["line"] == "1 workflow and 41 answers judged, 0 lost"
+
+
 def test_a_workflow_is_shown_with_its_order_and_states(tmp_path: Path) -> None:
     """All that a page needs to draw it: lanes, places, and the record after each change."""
     storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))
@@ -175,7 +181,7 @@ def test_a_time_outside_the_call_breaks_wc_time_1(
     assert storm["verdict"] == verdict, storm["failures"]
     if verdict == "fail":
         assert any(failure["rules"] == ["WC-TIME-1"] for failure in storm["failures"])
-        assert storm["rules"]["WC-TIME-1"]["status"] == "failed"
+        assert storm["rules"]["WC-TIME-1"] == {"status": "failed", "hits": 0}
 
 
 def test_a_hash_that_changes_is_found(tmp_path: Path) -> None:
@@ -243,7 +249,7 @@ def test_repeated_calls_make_a_history_worthless(tmp_path: Path) -> None:
         tmp_path / "a.jsonl", claim_calls(), twist=lambda n, c: replace(c, attempts=1 + (n == 3))
     )
     storm = only(judge(folder))
-    assert storm["incomplete_because"] == ["1 calls went over the wire more than once"]
+    assert storm["incomplete_because"] == ["1 call went over the wire more than once"]
 
 
 def test_answers_lost_against_the_will_make_it_incomplete(tmp_path: Path) -> None:
@@ -259,6 +265,43 @@ def test_answers_lost_against_the_will_make_it_incomplete(tmp_path: Path) -> Non
     assert (
         "requests were not answered: no complete answer in time" in (storm["incomplete_because"][0])
     )
+
+
+def test_answers_that_do_not_tell_make_it_incomplete(tmp_path: Path) -> None:
+    """They came in time, and nobody knows whether what was asked was done."""
+    unavailable = Answered(status=503, members={"code": "DEPENDENCY_UNAVAILABLE"})
+
+    def twist(number: int, call: Call) -> Call:
+        return replace(call, answer=unavailable) if number % 20 == 7 else call
+
+    storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(), twist=twist)))
+    assert (storm["verdict"], storm["not_told"], storm["failures"]) == ("incomplete", 6, [])
+    assert storm["incomplete_because"] == [
+        "6 of 123 requests were not answered: DEPENDENCY_UNAVAILABLE (6 times)"
+    ]
+
+
+def test_a_target_that_turns_most_away_says_too_little(tmp_path: Path) -> None:
+    """What is left is right, and no storm."""
+    limited = Answered(status=429, members={"code": "RATE_LIMITED"})
+
+    def twist(_: int, call: Call) -> Call:
+        return replace(call, answer=limited) if int(call.client[1:]) % 3 else call
+
+    calls = claim_calls(contenders=40)
+    storm = only(judge(write_history(tmp_path / "a.jsonl", calls, twist=twist)))
+    assert (storm["verdict"], storm["failures"]) == ("incomplete", [])
+    assert storm["incomplete_because"] == ["156 of 243 requests were turned away"]
+
+
+def test_what_is_broken_fails_whatever_else_was_missing(tmp_path: Path) -> None:
+    """A history that was cut off says too little to pass, and enough to fail."""
+    folder = write_history(tmp_path / "a.jsonl", claim_calls(atomic=False))
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(path.read_bytes().rpartition(b'{"event"')[0])
+    storm = only(judge(folder))
+    assert storm["incomplete_because"] == ["the history was cut off: a.jsonl has no last line"]
+    assert storm["verdict"] == "fail"
 
 
 def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
@@ -306,7 +349,7 @@ def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:
     calls = claim_calls(rounds=1)
     calls[-1] = with_members(calls[-1], observed_at=None)
     storm = only(judge(write_history(tmp_path / "a.jsonl", calls)))
-    assert storm["failures"][0]["rules"] == ["WC-TIME-5"]
+    assert [failure["rules"] for failure in storm["failures"]] == [["WC-TIME-5"]]
 
 
 @pytest.mark.parametrize("member", ["stage", "generation", "configuration", "observed_at"])
@@ -388,16 +431,17 @@ def test_times_before_and_after_a_told_step_need_not_agree(tmp_path: Path) -> No
 
 def test_what_a_moved_clock_leaves_open_is_not_held_against_the_target(tmp_path: Path) -> None:
     """A workflow that went on meanwhile, and has no order, says too little to fail or pass."""
-    for told, verdict in ((True, "incomplete"), (False, "fail")):
-        path = tmp_path / str(told) / "a.jsonl"
+    during, later = 1_001_000_000, 9_000_000_000
+    for moved_ns, verdict in ((during, "incomplete"), (later, "fail"), (None, "fail")):
+        path = tmp_path / str(moved_ns) / "a.jsonl"
         with HistoryWriter(path, begin_header("claim", {"url": "http://h"})) as writer:
             for call in claim_calls(rounds=1, atomic=False):
                 writer.call(call)
-            if told:
-                writer.clock_step(ClockStep(called_ns=1_001_000_000, returned_ns=1_002_000_000))
+            if moved_ns is not None:
+                writer.clock_step(ClockStep(called_ns=moved_ns, returned_ns=moved_ns + 1_000_000))
         storm = only(judge(path.parent))
         assert storm["verdict"] == verdict
-        assert storm["workflows"] == {"clock moved" if told else "illegal": 1}
+        assert storm["workflows"] == {"clock moved" if moved_ns == during else "illegal": 1}
 
 
 def test_storms_of_one_folder_have_verdicts_of_their_own(tmp_path: Path) -> None:

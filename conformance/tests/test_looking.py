@@ -1,12 +1,13 @@
 """``doctor``, ``replay``, ``rules`` and ``explain``."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from modelled import NOWHERE, model_at_url, model_server
 from raw_server import answering, http, talking
 
 from checkpoint_conformance.cli import main
@@ -16,6 +17,7 @@ from checkpoint_conformance.mutants.proxy import Forward, Message, tampering, wi
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Target
 from checkpoint_conformance.vectors import load_vectors, write_vectors
+from checkpoint_model import format_timestamp
 from checkpoint_model.vocabulary import MCP_PATH
 
 
@@ -118,6 +120,70 @@ def test_a_failure_s_vector_shows_it_again(target: Target, tmp_path: Path) -> No
     assert result.exit_code == 1
     assert "WC-CLAIM-8 is broken" in result.output
     assert run("replay", str(file), *whole(target)).exit_code == 0
+
+
+def _recovers_nothing(message: Message, answer: HttpAnswer) -> HttpAnswer:
+    del message
+    told = json.loads(answer.body)
+    return with_members(answer, stage="uncertain") if told.get("acquired") else answer
+
+
+def _says_nothing(message: Message, answer: HttpAnswer) -> HttpAnswer:
+    lost = message.json["action"] == "transition"
+    return HttpAnswer(status=502, headers=(), body=b"<p>") if lost else answer
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "said"),
+    [
+        (lambda _, answer: answer, 0, "PASS: 8 vectors sent; 0 rules broken"),
+        (_recovers_nothing, 1, "FAIL: 8 vectors sent; 1 rules broken"),
+        (_says_nothing, 3, "INCOMPLETE: 8 vectors sent; 0 rules broken"),
+    ],
+    ids=["right", "wrong", "silent"],
+)
+def test_a_replay_without_controls_says_what_came_of_it(
+    tmp_path: Path, spoil: Callable[[Message, HttpAnswer], HttpAnswer], status: int, said: str
+) -> None:
+    """Vectors in which no time passes need none; its exit status is that of a check."""
+    right = model_server()
+
+    def serve(message: Message, forward: Forward) -> HttpAnswer:
+        answer = right(message, forward)
+        return spoil(message, answer) if message.is_to_tool else answer
+
+    file = tmp_path / "vectors.jsonl"
+    at_once = [v for v in load_vectors() if not v.takes_time]
+    of_transitions = [v for v in at_once if v.request["action"] == "transition"]
+    file.write_text(write_vectors(of_transitions[:8], contract="1.1.0"))
+    with model_at_url(serve) as target:
+        result = run("replay", str(file), "--url", target.address.url)
+    assert (result.exit_code, said in result.output) == (status, True), result.output
+
+
+def test_the_doctor_mends_nothing_by_looking_away() -> None:
+    """One thing that is not as it was said to be, and it cannot be checked."""
+
+    def idle_controls(message: Message, forward: Forward) -> HttpAnswer:
+        del forward
+        moved_ms = 60_000 if b"advance_ms" in message.body else 0
+        body = json.dumps({"now": format_timestamp(1_785_000_000_000 + moved_ms)}).encode()
+        return HttpAnswer(status=200, headers=(("content-type", "application/json"),), body=body)
+
+    with model_at_url() as target, tampering(NOWHERE, idle_controls) as controls:
+        url = ["--url", target.address.url]
+        results = {
+            "none": run("doctor", *url),
+            "mcp": run("doctor", *url, "--mcp", f"{target.address.url}/mcp"),
+            "controls": run("doctor", *url, "--controls", controls.url),
+        }
+    assert {name: result.exit_code for name, result in results.items()} == {
+        "none": 0,
+        "mcp": 2,
+        "controls": 2,
+    }
+    assert "Mend that first" in results["mcp"].output
+    assert "the tool does not go by it" in " ".join(results["controls"].output.split())
 
 
 def test_vectors_are_replayed_over_mcp(target: Target, tmp_path: Path) -> None:

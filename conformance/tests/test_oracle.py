@@ -97,7 +97,9 @@ class Wire:
         came = read(exchange)
         judged = self.oracle.judge(request, exchange, came)
         form = getattr(came, "faults", ())
-        return Judgement(step=judged.step, faults=(*judged.faults, *form), hits=judged.hits)
+        broken = {rule for fault in form for rule in fault.rules}
+        hits = tuple(rule for rule in judged.hits if rule not in broken)
+        return Judgement(step=judged.step, faults=(*judged.faults, *form), hits=hits)
 
 
 Move = Request | int
@@ -140,6 +142,30 @@ def test_a_right_server_is_never_blamed() -> None:
         hits |= set(judged.hits)
     assert {"WC-CLAIM-8", "WC-TRANS-2", "WC-ABANDON-4", "WC-ERR-8", "WC-IDEM-1"} <= hits
     assert {"WC-GRAPH-3", "WC-TIME-2", "WC-STATUS-1"} <= hits
+
+
+OF_EVERY_STEP = {"WC-TIME-1", "WC-TIME-5", "WC-IN-1"}
+OF_A_RESULT = OF_EVERY_STEP | {"WC-ID-1", "WC-VIEW-1", "WC-VIEW-2", "WC-VIEW-3"}
+OF_A_RESULT |= {"WC-TIME-3", "WC-TIME-6"}
+STEPS: list[tuple[int, Request, set[str]]] = [
+    (0, STATUS, OF_EVERY_STEP | {"WC-STATUS-1", "WC-ERR-2"}),
+    (0, CLAIM, OF_A_RESULT | {"WC-CLAIM-1"}),
+    (0, STATUS, OF_A_RESULT | {"WC-STATUS-2", "WC-ID-2"}),
+    (LAPSE_MS - 2, CLAIM, OF_A_RESULT | {"WC-CLAIM-4", "WC-ID-2"}),
+    (1, CLAIM, OF_A_RESULT | {"WC-CLAIM-4", "WC-ID-2", "WC-IDEM-1", "WC-TIME-2"}),
+    (0, OTHER, OF_EVERY_STEP | {"WC-CLAIM-3", "WC-ERR-2", "WC-ERR-8", "WC-TIME-2"}),
+    (1, BOB, OF_A_RESULT | {"WC-CLAIM-8", "WC-ID-2", "WC-TIME-2"}),
+    (2, BOB, OF_A_RESULT | {"WC-CLAIM-4", "WC-ID-2", "WC-IDEM-1"}),
+]
+
+
+def test_what_a_step_exercised_is_counted_and_nothing_else() -> None:
+    """A deadline only a millisecond from it, a repetition only with nothing in between."""
+    wire = Wire()
+    for wait_ms, request, expected in STEPS:
+        wire.clock.now_ms += wait_ms
+        judged = wire.judge(request, *wire.right(request))
+        assert (judged.faults, set(judged.hits)) == ((), expected)
 
 
 class Wrong(NamedTuple):
@@ -189,6 +215,7 @@ WRONG = [
     Wrong("not forgotten", [], STATUS, instead(STATUS, [CLAIM]), ("WC-STATUS-1",)),
     Wrong("no reuse", [CLAIM], CLAIM, instead(BOB, [CLAIM]), ("WC-CLAIM-4", "WC-IDEM-1")),
     Wrong("shared", [CLAIM], BOB, instead(CLAIM, [CLAIM]), ("WC-CLAIM-5",)),
+    Wrong("another refusal", [CLAIM], BOB, put(code="STALE_GENERATION"), ("WC-CLAIM-5",)),
     Wrong("reconfigured", [CLAIM], OTHER, instead(CLAIM, [CLAIM]), ("WC-CLAIM-3",)),
     Wrong("stale accepted", [CLAIM], STALE, instead(DOUBT, [CLAIM]), ("WC-TRANS-4",)),
     Wrong(
@@ -341,9 +368,10 @@ def test_what_is_wrong_is_named(wrong: Wrong) -> None:
         status = changed["status"] if "code" in changed else 200
     elif changed.get("code") != members.get("code"):
         status = changed["status"]
-    blamed = wire.judge(wrong.request, status, changed).faults
-    assert blamed != ()
-    assert blamed[0].rules == wrong.rules
+    judged = wire.judge(wrong.request, status, changed)
+    assert judged.faults != ()
+    assert judged.faults[0].rules == wrong.rules
+    assert not {*wrong.rules} & {*judged.hits}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,15 @@ def test_no_answer_gets_a_line_of_its_own_into_a_script() -> None:
         assert all(line.startswith("#") for line in told)
 
 
+def test_a_script_sends_the_whole_sequence_on_a_workflow_of_its_own() -> None:
+    """A call for each request, and the key that the run has used up in none of them."""
+    (failure,) = reports.knowing()["failures"]
+    script = failure["reproduction"]
+    assert script.count("curl -sSi") == len(failure["sequence"]) == 2
+    assert script.count("'\"$KEY\"'") == 2
+    assert "w_1" not in script
+
+
 def test_a_rule_broken_over_each_binding_leaves_a_script_for_each(tmp_path: Path) -> None:
     """And what the schema says of the bindings is what there is."""
     found = reports.over_mcp()

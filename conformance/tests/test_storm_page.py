@@ -136,6 +136,29 @@ def test_the_page_says_what_the_figures_are() -> None:
     assert "WC-CONC-2 passed 3" in text
 
 
+def test_what_could_not_be_decided_is_called_broken_nowhere(tmp_path: Path) -> None:
+    """The budget was spent: that is no pass, and says nothing against the target."""
+    calls = mixed_calls(0, replace(MIXED, workflows=1))
+    judgement = judge_folder(write_history(tmp_path / "a.jsonl", calls), steps_max=5)
+    page = render(judgement)
+    text = words_of(page)
+    assert "WC-CONC-1 could not be decided in the storm claim" in text
+    assert "What is not known: whether one order explains every answer" in text
+    assert "<h1>Whether one order explains every answer could not be decided</h1>" in page
+    assert "broken" not in text
+
+
+def test_what_is_broken_and_what_could_not_be_decided_are_told_apart(tmp_path: Path) -> None:
+    """Each by its own heading; the whole is what is broken."""
+    calls = [*claim_calls(rounds=1, atomic=False), *mixed_calls(0, replace(MIXED, workflows=1))]
+    judgement = judge_folder(write_history(tmp_path / "a.jsonl", calls), steps_max=200)
+    page = render(judgement)
+    text = words_of(page)
+    assert "WC-CONC-2 is broken in the storm claim" in text
+    assert "WC-CONC-1 could not be decided in the storm claim" in text
+    assert "<h1>No order explains the answers</h1>" in page
+
+
 def test_what_fails_stands_in_the_page_itself() -> None:
     """Rules with their text, expected and got, the state before it, and why."""
     judgement = judgement_of("failing")
@@ -220,6 +243,21 @@ def test_the_page_fits_can_be_read_and_does_what_its_keys_say(
         assert "CHECKPOINT_NOT_HELD: claimed, gen. 1" in found["begin"]["details"]
         assert found["gotos"] == 2
         assert "round 1" in found["second"]["details"]
+
+
+def test_the_script_calls_nothing_wrong_that_could_not_be_decided(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Of the one workflow alone, and of all that are drawn."""
+    calls = mixed_calls(0, replace(MIXED, workflows=2))
+    judgement = judge_folder(write_history(tmp_path / "a.jsonl", calls), steps_max=5)
+    found = layout(browser, render(judgement), DESK, OWN)
+    begin, whole = found["begin"]["details"], found["whole"]["details"]
+    assert "Not decided whether one order explains this workflow" in begin
+    assert "2 workflows" in whole
+    assert "1 of those drawn could not be decided." in whole
+    assert "No order explains" not in begin + whole
+    assert "cannot be explained" not in begin + whole
 
 
 def colours_of(picture: Path) -> dict[tuple[int, ...], int]:

@@ -114,6 +114,25 @@ def test_what_could_not_be_decided_fails_in_words_of_its_own(
     assert "broken" not in shown + document["line"]
 
 
+def test_the_whole_is_as_bad_as_the_worst_of_its_storms(tmp_path: Path) -> None:
+    """One passes by its answers but was too little of a storm, one breaks a rule."""
+    report.begin(tmp_path, seed=7)
+    write_history(tmp_path / "claim.jsonl", claim_calls(), storm="claim")
+    plan = planned(tmp_path, storms="claim", contenders=20, rounds=5)
+    conclude(plan, users=1, interrupted="", faults=[], tell=lambda *_: None)
+    document = report.read(tmp_path)
+    assert document["storms"][0]["failures"] == []
+    assert document["incomplete_because"] == ["claim: 3 of 5 rounds were played"]
+    assert document["verdict"] == "incomplete"
+
+    write_history(tmp_path / "transition.jsonl", claim_calls(atomic=False), storm="replay")
+    plan = planned(tmp_path, storms="claim,replay", contenders=20, rounds=3)
+    status = conclude(plan, users=1, interrupted="", faults=[], tell=lambda *_: None)
+    document = report.read(tmp_path)
+    assert [storm["verdict"] for storm in document["storms"]] == ["pass", "fail"]
+    assert (status, document["verdict"]) == (1, "fail")
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -95,11 +95,11 @@ def test_less_than_half_in_flight_at_once_is_no_storm(tmp_path: Path) -> None:
         call(index, sent_ms=index, returned_ms=index + 0.5, code="CHECKPOINT_NOT_HELD")
         for index in range(CONTENDERS)
     ]
-    (why,) = figures_of(tmp_path, calls).incomplete_because
-    assert why == (
+    said = (
         "too little contention: in the median burst 1 of 20 requests were in flight at once, "
         "and 50% must be"
     )
+    assert figures_of(tmp_path, calls).incomplete_because == [said]
 
 
 def test_dropped_answers_are_not_asked_to_be_in_flight(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_what_is_missing_is_said(
     calls: Sequence[Call], rounds_asked: int | None, expected: str, tmp_path: Path
 ) -> None:
     """One reason each."""
-    (why,) = figures_of(tmp_path, calls, rounds_asked=rounds_asked).incomplete_because
-    assert why.startswith(expected)
+    said = figures_of(tmp_path, calls, rounds_asked=rounds_asked).incomplete_because
+    assert [why[: len(expected)] for why in said] == [expected]

@@ -144,6 +144,11 @@ CASES: dict[str, tuple[list[Operation], type]] = {
         History().call(A, 0, (0, 9)).call(B, 1, (0, 9), record=None).operations,
         Illegal,
     ),
+    "two acquired by one request sent twice": (
+        # In one millisecond, too, the second of two equal claims finds the first's.
+        History().call(A, 0, (0, 9)).call(A, 0, (0, 9), record=None).operations,
+        Illegal,
+    ),
     "a refusal that nothing justifies": (
         # Nobody else ever claimed, so nobody can have held it.
         History().call(B, 0, (0, 9), record=step(None, A, T).record).operations,

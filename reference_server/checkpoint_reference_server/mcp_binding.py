@@ -63,12 +63,6 @@ MESSAGE_BYTES_MAX: Final = 1024 * 1024
 """A longer body is not read: far more than any call, so that WC-IN-4 can be told by the tool."""
 DESCRIPTIONS_FRESH_MS: Final = 300_000
 """How long clients may keep the list of tools: it changes only with the server's version."""
-INSTRUCTIONS: Final = (
-    "Before an external side effect that must not happen twice: claim, and act only if "
-    "`held_by_caller` and not `recovery_required`; afterwards send a transition with what you "
-    "saw. Errors are results with `code` and `recovery`; where `retry` is true, send the same "
-    "arguments again after `retry_after_seconds`."
-)
 _REVISION: Final = re.compile(r"[0-9A-Za-z.-]{1,16}")
 """What a revision's name may be; no identifier of section 3 with a prefix is so short."""
 _INTERNAL_FAULT: Final = mcp_types.ErrorData(
@@ -170,7 +164,7 @@ class McpBinding:
             version=CONTRACT_VERSION,  # WC-REG-2
             title=RECORD.title,
             description=RECORD.summary,
-            instructions=INSTRUCTIONS,
+            instructions=RECORD.instructions,
             cache_hints={"tools/list": fresh, "server/discover": fresh},
         )
         # By method, because these answer plain objects: the SDK holds whatever it is given to the

@@ -52,7 +52,7 @@ from checkpoint_model.vocabulary import (
     MCP_PATH,
     MCP_TOOL,
 )
-from checkpoint_reference_server.registry import make_mcp_tool
+from checkpoint_reference_server.registry import RECORD, make_mcp_tool
 
 if importlib.util.find_spec("mcp") is None:
     not_run("the MCP binding", "the MCP SDK", "pip install 'workflow-checkpoint[mcp]'")
@@ -121,7 +121,7 @@ def test_a_client_is_told_whom_it_talks_to(client: Client, revision: str) -> Non
     assert result["capabilities"] == {"tools": {"listChanged": False}}
     assert result["serverInfo"]["version"] == CONTRACT_VERSION
     assert result["serverInfo"]["name"] == "workflow-checkpoint"
-    assert "held_by_caller" in result["instructions"]
+    assert result["instructions"] == RECORD.instructions
     assert ask(client, "ping", revision=revision)["result"] == {}
 
 
@@ -140,7 +140,7 @@ def test_a_stateless_client_discovers_the_same(client: Client) -> None:
     assert result["capabilities"] == {"tools": {"listChanged": False}}
     info = result["_meta"]["io.modelcontextprotocol/serverInfo"]
     assert (info["name"], info["version"]) == ("workflow-checkpoint", CONTRACT_VERSION)
-    assert "held_by_caller" in result["instructions"]
+    assert result["instructions"] == RECORD.instructions
     assert (result["ttlMs"], result["cacheScope"]) == (300_000, "public")
 
 

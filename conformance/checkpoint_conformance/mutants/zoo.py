@@ -16,6 +16,7 @@ from checkpoint_conformance.mutants.leavings import LEAVINGS
 from checkpoint_conformance.mutants.logs import LOGS
 from checkpoint_conformance.mutants.mutant import Mutant
 from checkpoint_conformance.mutants.over_mcp import OVER_MCP
+from checkpoint_conformance.mutants.recorded import RECORDED
 
 _ALL: Final = (
     *DECISIONS,
@@ -28,6 +29,7 @@ _ALL: Final = (
     *OVER_MCP,
     *DOCUMENTS,
     *FAULTS,
+    *RECORDED,
 )
 ZOO: Final[Mapping[str, Mutant]] = MappingProxyType({mutant.name: mutant for mutant in _ALL})
 assert len(ZOO) == len(_ALL), "two mutants of one name"

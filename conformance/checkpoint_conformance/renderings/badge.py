@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from checkpoint_conformance.plain import plain
-from checkpoint_conformance.renderings.facts import Report, counts, number
+from checkpoint_conformance.plain import number, plain
+from checkpoint_conformance.renderings.facts import Report, counts
 from checkpoint_conformance.verdict import Status, Verdict
 
 _COLOURS: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from checkpoint_conformance.plain import plain
+from checkpoint_conformance.plain import number, plain
 from checkpoint_conformance.reproduction import HEAD
 from checkpoint_conformance.verdict import Status
 
@@ -179,11 +179,6 @@ def summary(failure: Mapping[str, Any], limit: int = VALUE_MAX) -> str:
 def text_of(report: Report, rule_id: str) -> str:
     """A rule's own words."""
     return plain((report["rules"].get(rule_id) or {}).get("text") or "")
-
-
-def number(count: int, noun: str) -> str:
-    """``1 rule``, ``2 rules``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _value(of: Mapping[str, Any], name: str) -> str:

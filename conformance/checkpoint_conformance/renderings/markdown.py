@@ -7,7 +7,7 @@ from typing import Final
 import jinja2
 from markupsafe import Markup
 
-from checkpoint_conformance.plain import plain
+from checkpoint_conformance.plain import number, plain
 from checkpoint_conformance.renderings.facts import (
     VALUE_MAX,
     Report,
@@ -16,7 +16,6 @@ from checkpoint_conformance.renderings.facts import (
     counts,
     is_expected,
     members,
-    number,
     remarks,
     sections,
     text_of,

@@ -9,8 +9,7 @@ from typing import Final
 import jinja2
 from markupsafe import Markup, escape
 
-from checkpoint_conformance.plain import plain
-from checkpoint_conformance.renderings.facts import number
+from checkpoint_conformance.plain import number, plain
 
 _FOLDER: Final = "templates"
 

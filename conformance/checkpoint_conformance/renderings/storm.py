@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from markupsafe import Markup
 
-from checkpoint_conformance.judging import read_judgement
-from checkpoint_conformance.plain import bounded, plain
-from checkpoint_conformance.renderings.facts import ABSENT, VALUE_MAX, number
+from checkpoint_conformance.judging import UNDECIDED, read_judgement
+from checkpoint_conformance.plain import bounded, number, plain
+from checkpoint_conformance.renderings.facts import ABSENT, VALUE_MAX
 from checkpoint_conformance.renderings.faults import fault_rows, faults_line
 from checkpoint_conformance.renderings.pages import digest, environment, own_file
 from checkpoint_conformance.report import write_files
@@ -38,6 +38,8 @@ _HEADLINES: Final = {
     Verdict.INCOMPLETE: "Too little was seen to say",
     Verdict.ERROR: "The storm could not be made",
 }
+_UNDECIDED_HEADLINE: Final = "Whether one order explains every answer could not be decided"
+"""Of a storm that fails although nothing in it is known to be wrong."""
 _DERIVED: Final = frozenset(
     {"workflow_hash", "minimum_action_safety_margin_seconds", "external_proof", "charged"}
     | {"claim_ttl_seconds_remaining", "state_ttl_seconds_remaining", "allowed_next_actions"}
@@ -84,6 +86,8 @@ def render(judgement: Judgement, report: Mapping[str, Any] | None = None) -> str
     verdict = Verdict(judgement["verdict"])
     if verdict is Verdict.PASS and any(one["gaps"] for one in storms):
         verdict = Verdict.INCOMPLETE
+    failures = [failure for one in storms for failure in one["failures"]]
+    undecided = bool(failures) and all(failure["undecided"] for failure in failures)
     page_script = own_file("storm.js")
     data = [_drawn(storm) for storm in judgement["storms"]]
     return (
@@ -91,12 +95,13 @@ def render(judgement: Judgement, report: Mapping[str, Any] | None = None) -> str
         .get_template("storm.html.j2")
         .render(
             verdict=str(verdict),
-            headline=_HEADLINES[verdict],
+            headline=_UNDECIDED_HEADLINE if undecided else _HEADLINES[verdict],
             line=judgement["line"],
             contract=judgement["contract"],
             targets=list(dict.fromkeys(one["target"] for one in storms)),
             storms=storms,
-            failures=[failure for one in storms for failure in one["failures"]],
+            failures=failures,
+            found="What could not be decided" if undecided else "What is broken",
             drawn=sum(len(w["ops"]) for one in data for w in one["workflows"]),
             data=_embedded({"storms": data}),
             style=own_file("report.css") + own_file("storm.css"),
@@ -211,7 +216,7 @@ def _failure(failure: Mapping[str, Any], storm: Mapping[str, Any], index: int) -
         "rules": [
             (rule, rules()[rule].text if rule in rules() else "") for rule in failure["rules"]
         ],
-        "kind": failure["kind"],
+        "undecided": failure["kind"] == UNDECIDED,
         **{member: plain(failure.get(member) or "", _TEXT_MAX) for member in _SAID},
         "workflow": plain((failure.get("workflow") or {}).get("workflow_key", ""), 100),
         "differing": [(m, _value(expected, m), _value(got, m)) for m in members],

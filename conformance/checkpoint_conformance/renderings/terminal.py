@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from checkpoint_conformance.plain import plain
+from checkpoint_conformance.plain import number, plain
 from checkpoint_conformance.renderings.facts import (
     Report,
     cases,
@@ -21,7 +21,6 @@ from checkpoint_conformance.renderings.facts import (
     commands,
     lost,
     members,
-    number,
     text_of,
 )
 from checkpoint_conformance.renderings.faults import faults_line

@@ -475,6 +475,13 @@ class RegistryRecord:
     do_not_use_in_short: str = (
         "It never contacts the external service: no proof, audit log, transaction or exactly-once."
     )
+    instructions: str = (
+        "Before an external side effect that must not happen twice: claim, and act only if "
+        "`held_by_caller` and not `recovery_required`; afterwards send a transition with what you "
+        "saw. Errors are results with `code` and `recovery`; where `retry` is true, send the same "
+        "arguments again after `retry_after_seconds`."
+    )
+    """What an MCP client is told of the server when it is let in: how to use the tool."""
     use_when: tuple[str, ...] = USE_WHEN
     do_not_use: tuple[str, ...] = DO_NOT_USE_WHEN
     callers_owe: tuple[str, ...] = CALLERS_OWE

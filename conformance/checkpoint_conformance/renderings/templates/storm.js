@@ -443,6 +443,8 @@
   }
   const value = (members, name) => (members && name in members ? JSON.stringify(members[name]) : "(absent)");
 
+  const undecided = (workflow) => workflow.failure.kind === "unknown";
+
   function tell() {
     const op = seen.selected;
     details.classList.toggle("wrong", Boolean(op && op.wrong));
@@ -451,14 +453,16 @@
   function tellWorkflow() {
     const workflow = seen.workflow;
     if (!workflow) {
-      const wrong = seen.storm.workflows.filter((one) => one.failure).length;
-      return [make("h3", {}, `${seen.storm.workflows.length} workflows`),
-        make("p", {}, wrong ? `${wrong} of those drawn cannot be explained.` : "Each of those drawn has an order that explains every answer."),
+      const drawn = seen.storm.workflows, failing = drawn.filter((one) => one.failure);
+      const open = failing.filter(undecided).length, wrong = failing.length - open;
+      const told = [wrong ? `${wrong} of those drawn cannot be explained.` : "", open ? `${open} of those drawn could not be decided.` : ""];
+      return [make("h3", {}, `${drawn.length} ${drawn.length === 1 ? "workflow" : "workflows"}`),
+        make("p", {}, failing.length ? told.filter(Boolean).join(" ") : "Each of those drawn has an order that explains every answer."),
         make("p", { class: "soft" }, "Choose one above, or click a bar.")];
     }
     const end = workflow.states.length ? workflow.states[workflow.states.length - 1][2] : null;
     return [
-      make("h3", {}, workflow.failure ? "No order explains this workflow" : "One order explains every answer"),
+      make("h3", {}, !workflow.failure ? "One order explains every answer" : undecided(workflow) ? "Not decided whether one order explains this workflow" : "No order explains this workflow"),
       make("p", { class: "soft" }, `${workflow.key}${workflow.round === null ? "" : `, round ${workflow.round}`}`),
       make("p", {}, `${workflow.order.length} of ${workflow.ops.length} operations are in the order; ${workflow.states.length} of them changed the record.`),
       workflow.failure ? make("p", {}, workflow.failure.why || workflow.why) : null,
