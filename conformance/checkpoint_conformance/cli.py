@@ -70,6 +70,10 @@ COMMANDS: Final = {
         "checkpoint_reference_server.commands:serve",
         "Serve the contract over HTTP and MCP, on a real Valkey.",
     ),
+    "store": (
+        "checkpoint_reference_server.store_commands:store",
+        "Run a Valkey in the foreground that keeps what it is told to.",
+    ),
     "storm": (
         "checkpoint_load.commands:storm",
         "Storm a target with many requests at once, and judge the answers.",

@@ -49,7 +49,8 @@ def own() -> Iterator[OwnStore]:
 def refused_to_start(own: OwnStore, key: str) -> str:
     """What a server with a key says that does not start."""
     process = start_process(
-        ("--port", "0", "--valkey-url", own.url), env=environment(**{KEY_VARIABLE: key})
+        ("--port", "0", "--exit-with-input", "--valkey-url", own.url),
+        env=environment(**{KEY_VARIABLE: key}),
     )
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, out) == (2, b""), err

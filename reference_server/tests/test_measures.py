@@ -190,7 +190,8 @@ def test_metrics_are_on_a_listener_of_their_own(own: OwnStore) -> None:
             assert client.exchange("GET", "/metrics").answer.status == 404  # type: ignore[union-attr]
         port = server.metrics_url.rpartition(":")[2].partition("/")[0]
         taken = start_process(
-            ("--dev-key", "--port", "0", "--metrics-port", port), env=environment()
+            ("--dev-key", "--port", "0", "--exit-with-input", "--metrics-port", port),
+            env=environment(),
         )
         _, err = taken.communicate(timeout=SECONDS_MAX)
         assert taken.returncode == 2
@@ -205,7 +206,7 @@ def test_metrics_without_the_extra(missing: str) -> None:
     program += f"u.find_spec = lambda name, *a: None if name == {missing!r} else find(name, *a)\n"
     program += "from checkpoint_reference_server.commands import serve\nserve()"
     process = start_process(
-        ("--dev-key", "--port", "0", "--metrics-port", "0"),
+        ("--dev-key", "--port", "0", "--exit-with-input", "--metrics-port", "0"),
         env=environment(),
         command=(sys.executable, "-c", program),
     )
@@ -338,7 +339,9 @@ def test_what_there_is_not_is_told(variables: dict[str, str]) -> None:
 def test_a_server_that_would_trace_to_nowhere_does_not_start() -> None:
     """They would be missed when they are needed."""
     variables = {"OTEL_TRACES_EXPORTER": "zipkin"}
-    process = start_process(("--dev-key", "--port", "0"), env=environment(**variables))
+    process = start_process(
+        ("--dev-key", "--port", "0", "--exit-with-input"), env=environment(**variables)
+    )
     _, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 2
     assert next(reversed(variables)).encode() in err

@@ -255,7 +255,7 @@ def test_a_tokens_file_that_is_wrong_is_told_at_the_start(tmp_path: Path) -> Non
 
 def refused_to_start(*arguments: str) -> str:
     """What a server says that does not start: one message, without the words of a secret."""
-    given = ("--dev-key", "--port", "0", *arguments)
+    given = ("--dev-key", "--port", "0", "--exit-with-input", *arguments)
     process = start_process(given, env=environment())
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, out) == (2, b""), err
