@@ -9,6 +9,7 @@ nox -s nemesis       does it lose nothing while servers, store and links fail? (
 nox -s stores        does it conform on Valkey 8.1 and 9.1, Redis 7 and a cluster? (minutes)
 nox -s wheel         does the wheel hold the five packages and nothing else?
 nox -s mutants       does the harness catch every wrong server, by the right rule? (minutes)
+nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
 nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
@@ -99,9 +100,23 @@ def nemesis(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
-    """Run every mutant; `-- --matrix docs/mutants.md` writes the page anew."""
+    """Run the right server, then every mutant; `-- --matrix docs/mutants.md` writes the page anew.
+
+    With `-- --every-check --whole --profile default` each goes through a whole run: hours.
+    """
     session.install("-e", ".[server,embedded,mcp]")
-    session.run("workflow-checkpoint", "mutants", "run", *session.posargs)
+    session.run("workflow-checkpoint", "mutants", "run", "--seeds", "20", *session.posargs)
+
+
+@nox.session(default=False)
+def lua_mutants(session: nox.Session) -> None:
+    """Run every mutant of the scripts, 400 of them through a whole check, and write the page."""
+    session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
+    session.env["PYTHONPATH"] = os.pathsep.join(("lua/tests", "model/tests"))
+    session.run(
+        *("python", "lua/tests/mutant_runs.py", "--check", "400", "--world", "configurations"),
+        *("--page", "docs/lua-mutants.md", *session.posargs),
+    )
 
 
 @nox.session(default=False)

@@ -79,6 +79,10 @@ class Logs:
         self.read_bytes = dict.fromkeys(self._positions, 0)
         """How much of each was looked through."""
 
+    def anew(self) -> "Logs":
+        """The same files, of which nothing that was written until now is looked through."""
+        return Logs(self._positions)
+
     def know(self, text: str, member: str) -> None:
         """Look out for an identifier; of those that have no mark, for a bounded number."""
         if len(self.others) < OTHERS_MAX and not is_made_up(text):

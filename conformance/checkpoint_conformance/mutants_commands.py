@@ -65,6 +65,18 @@ def list_mutants(kinds: tuple[str, ...], form: str) -> None:
 )
 @click.option("--whole", is_flag=True, help="Go on to the end of each check.")
 @click.option(
+    "--every-check",
+    is_flag=True,
+    help="Go through every check of a run, not through the assigned one alone.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="First check the right server, N times over: a rule called broken is a false alarm.",
+)
+@click.option(
     "--matrix",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -75,6 +87,8 @@ def run(
     kinds: tuple[str, ...],
     profile: str,
     whole: bool,
+    every_check: bool,
+    seeds: int,
     matrix: Path | None,
 ) -> None:
     """Run mutants by name, or all of them, each against the checks assigned to it.
@@ -84,7 +98,8 @@ def run(
 
     \b
     Exit status: 0 all were killed by the rules that must be named; 1 one was
-    not; 2 there is no such mutant, or the server could not be started.
+    not, or the right server was said to break a rule; 2 there is no such
+    mutant, or the server could not be started.
     """
     from checkpoint_conformance.launch import LaunchError
     from checkpoint_conformance.mutants import showing
@@ -97,13 +112,13 @@ def run(
     except UnknownMutantError as error:
         raise click.UsageError(str(error)) from None
     try:
-        outcomes = showing.play(played, profile=profile, whole=whole)
+        ran = showing.play(
+            played, profile=profile, whole=whole, every_check=every_check, seeds=seeds
+        )
     except LaunchError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
     if matrix is not None:
-        matrix.write_text(
-            showing.as_matrix(outcomes, profile=profile, whole=whole), encoding="utf-8"
-        )
+        matrix.write_text(showing.as_matrix(ran), encoding="utf-8")
         click.echo(f"Written to {matrix}.")
-    sys.exit(0 if all(outcome.killed for outcome in outcomes) else 1)
+    sys.exit(0 if all(outcome.killed for outcome in ran.outcomes) and not ran.alarms else 1)

@@ -10,12 +10,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checkpoint_conformance import mutants_commands
+from checkpoint_conformance.checks import CHECKS, walk
 from checkpoint_conformance.cli import main
 from checkpoint_conformance.mutants import showing
-from checkpoint_conformance.mutants.keeping import Fate, Keeper
+from checkpoint_conformance.mutants.cells import EVIDENCE_CELLS, SETTLED_CELLS, name_of
+from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, every_check
 from checkpoint_conformance.mutants.mutant import Edit, Edited, Kind, Mutant
 from checkpoint_conformance.mutants.zoo import ZOO
-from checkpoint_conformance.rules import rules
+from checkpoint_conformance.rules import Binding, rules
+from checkpoint_conformance.run import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,11 +53,60 @@ def test_a_kill_by_another_rule_is_none(keeper: Keeper) -> None:
 
 
 def test_an_edit_that_does_not_fit_kills_nobody(keeper: Keeper) -> None:
-    """A text that no script has: every request ends in a fault, and no rule is named."""
+    """A text that no script has is an error of its own, whatever came of the requests."""
     mutant = replace(ZOO["recovers-as-claimed"], fault=Edited((Edit(old="no such text", new=""),)))
     outcome = keeper.play(mutant)
-    assert outcome.fate is Fate.SURVIVED
+    assert outcome.fate is Fate.UNFIT
+    assert outcome.why == ("not once in any script: no such text",)
     assert outcome.lost > 0
+    assert keeper.play(ZOO["recovers-as-claimed"]).killed
+
+
+SEEDS = range(1, 21)
+CHEAP = replace(BRIEF, stateful_examples=5, contenders=10, storm_rounds=1)
+
+
+def drawn(run: Run) -> None:
+    """The checks in which a seed decides what is sent, and when."""
+    for check in CHECKS:
+        if check.name in ("stateful", "races", "storm") and check.binding is Binding.HTTP:
+            run.play(check)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_right_server_is_never_called_wrong(keeper: Keeper, seed: int) -> None:
+    """Whatever the seed: a rule that is said to be broken here is a false alarm."""
+    assert keeper.alarms(seed, profile=CHEAP, part=drawn) == ()
+
+
+def test_a_false_alarm_would_be_told(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a wrong server in the right one's place, rules are named."""
+    with keeper.mounted(ZOO["recovers-as-claimed"]) as wrong:
+        monkeypatch.setattr(Keeper, "right", wrong)
+        assert "WC-CLAIM-8" in keeper.alarms(1, part=walk.walk)
+
+
+def test_a_mutant_can_go_through_every_check(keeper: Keeper) -> None:
+    """In the order of a run, each check being a layer that finds it or does not."""
+
+    def some(run: Run) -> None:
+        for check in CHECKS:
+            if check.name in ("example", "stateful") and check.applies_to(run.target):
+                run.play(check)
+
+    mutant = ZOO["starts-uncertain"]
+    outcome = keeper.play(mutant, whole=True, profile=CHEAP, instead=some)
+    assert outcome.killed
+    assert outcome.layers == ("stateful", "stateful over MCP")
+    assert keeper.play(mutant, instead=some).layers == ("stateful",)
+
+
+def test_what_loses_its_answers_is_let_go_soon(keeper: Keeper) -> None:
+    """A server whose scripts fail is called wrong by no rule, and passes no run."""
+    fault = Edited((Edit(action="claim", old="return reply('acquired')", new="return nope()"),))
+    mutant = replace(ZOO["recovers-as-claimed"], fault=fault, rules=())
+    outcome = keeper.play(mutant, instead=every_check)
+    assert (outcome.named, outcome.unanswered) == ((), True)
 
 
 def test_each_is_well_described() -> None:
@@ -72,6 +124,16 @@ def test_every_rule_that_can_be_tested_has_a_mutant() -> None:
     """A rule with a floor that no mutant must name is one that nothing shows to be checked."""
     named = {rule for mutant in ZOO.values() for rule in mutant.rules}
     assert [r.id for r in rules().values() if r.floor is not None and r.id not in named] == []
+
+
+def test_every_cell_of_the_graph_has_a_mutant() -> None:
+    """Stage, stage and evidence; and out of every settled stage into every other."""
+    assert len(EVIDENCE_CELLS) == 2 * 4 * 8
+    assert [name for cell in EVIDENCE_CELLS if (name := name_of(cell)) not in ZOO] == []
+    assert len({name_of(cell) for cell in EVIDENCE_CELLS}) == len(EVIDENCE_CELLS)
+    settled = {f"cell-{a}-{b}".replace("_", "-") for a, b in SETTLED_CELLS}
+    assert len(settled) == 3 * 4
+    assert settled <= ZOO.keys()
 
 
 def test_there_are_enough_of_them() -> None:
@@ -136,6 +198,47 @@ def test_a_survivor_makes_the_command_fail(monkeypatch: pytest.MonkeyPatch) -> N
     assert "must name WC-CLAIM-8; named: none" in done.output
 
 
+def test_a_misfit_makes_the_command_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told neither as killed nor as a survivor."""
+    fault = Edited((Edit(old="no such text", new=""),))
+    mutant = replace(ZOO["recovers-as-claimed"], fault=fault, name="misfit")
+    monkeypatch.setattr("checkpoint_conformance.mutants.zoo.ZOO", {"misfit": mutant})
+    done = call("run", "misfit")
+    assert done.exit_code == 1
+    assert "✗ misfit  is none: its edit does not fit" in done.output
+    assert "not once in any script: no such text" in done.output
+
+
+@pytest.mark.parametrize(("named", "status"), [((), 0), (("WC-TIME-1",), 1)])
+def test_a_false_alarm_makes_the_command_fail(
+    monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], status: int
+) -> None:
+    """However well the mutants are caught."""
+    seeds: list[int] = []
+
+    def alarms(_: Keeper, seed: int, **__: object) -> tuple[str, ...]:
+        seeds.append(seed)
+        return named if seed == 2 else ()
+
+    monkeypatch.setattr(Keeper, "alarms", alarms)
+    done = call("run", "--seeds", "3", "starts-uncertain")
+    assert seeds == [1, 2, 3]
+    assert ("✗ says WC-TIME-1 of the right server, seed 2" in done.output) is bool(named)
+    assert done.exit_code == status, done.output
+
+
+def test_the_page_counts_layers_and_false_alarms(keeper: Keeper) -> None:
+    """Which check was first, and over how many runs of the right server nothing was said."""
+    outcomes = [keeper.play(ZOO[name]) for name in ("starts-uncertain", "stays-abandoned")]
+    ran = showing.Ran(
+        outcomes=outcomes, profile="brief", whole=False, every_check=False, seeds=20, alarms={}
+    )
+    page = showing.as_matrix(ran)
+    assert "False alarms: 0 over 20 runs of every check" in page
+    assert "| vectors | 1 | 1 | 1 |\n| walk | 1 | 1 | 1 |\n" in page
+    assert "| WC-CLAIM-1 |  | walk |\n" in page
+
+
 def test_an_unknown_name_is_told_with_what_comes_near() -> None:
     """Exit 2."""
     done = call("run", "recover-as-claimed")
@@ -146,7 +249,8 @@ def test_an_unknown_name_is_told_with_what_comes_near() -> None:
 def test_the_page_is_of_today_s_zoo() -> None:
     """To be written anew: nox -s mutants -- --matrix docs/mutants.md."""
     page = (ROOT / "docs/mutants.md").read_text(encoding="utf-8").splitlines()
-    cells = [line.rpartition(" |")[0].rpartition("|")[0] + "|" for line in page]
+    # All but the last two columns, which are of a run.
+    cells = ["|".join(line.split("|")[:-3]) + "|" for line in page]
     described = [showing.mutant_cells(mutant) for mutant in ZOO.values()]
     start = cells.index(described[0])
     assert cells[start:] == described

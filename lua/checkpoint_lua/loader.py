@@ -14,7 +14,7 @@ called, and surfaces as ``redis.exceptions.ResponseError``.
 """
 
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
@@ -37,18 +37,24 @@ class Script:
     """By which ``EVALSHA`` names it."""
 
 
+def source(path: str) -> str:
+    """The text of one file of the scripts, by its path below their folder."""
+    return resources.files("checkpoint_lua.scripts").joinpath(path).read_text(encoding="utf-8")
+
+
+def assemble(action: str, read: Callable[[str], str] = source) -> str:
+    """One action's script with its includes put in; ``read`` gives the text of each file."""
+    return _INCLUDE.sub(
+        lambda match: read(f"include/{match[1]}.lua").rstrip("\n"), read(f"{action}.lua")
+    )
+
+
 @cache
 def scripts() -> Mapping[str, Script]:
     """Every action's script, its includes put in."""
-    folder = resources.files("checkpoint_lua.scripts")
-
-    def text(*path: str) -> str:
-        return folder.joinpath(*path).read_text(encoding="utf-8")
 
     def assembled(action: str) -> Script:
-        whole = _INCLUDE.sub(
-            lambda match: text("include", f"{match[1]}.lua").rstrip("\n"), text(f"{action}.lua")
-        )
+        whole = assemble(action)
         digest = sha1(whole.encode(), usedforsecurity=False).hexdigest()
         return Script(action=action, text=whole, sha1=digest)
 

@@ -106,7 +106,7 @@ def differences(
     key = record_key(digest(f"{world.name} {part}"))
     states = explore(world).space.states
     pairs = (
-        (state, _moved(state, up), _request_moved(sent.request, up))
+        (state, moved_up(state, up), request_moved_up(sent.request, up))
         for state in states[part::parts]
         for sent in world.sent(state)
         if sent.clock_back_ms == 0
@@ -136,7 +136,7 @@ def _compare(
             done = step(record, request, NOW_MS)
             expected.append((record, request, done))
             replies_at.append(len(pipeline.command_stack))
-            pipeline.evalsha(loaded[request.action], 1, key, CLOCK, *_arguments(request))
+            pipeline.evalsha(loaded[request.action], 1, key, CLOCK, *arguments_of(request))
             pipeline.hgetall(key)
             lying = record if done.record is record else "changed"
             covered.rows.add(done.rule)
@@ -146,7 +146,7 @@ def _compare(
     covered.pairs += len(batch)
     for (record, request, done), at in zip(expected, replies_at, strict=True):
         reply, stored = replies[at], replies[at + 1]
-        wanted, wanted_stored = _reply(done), _stored(done.record)
+        wanted, wanted_stored = reply_of(done), _stored(done.record)
         if reply != wanted or stored != wanted_stored:
             yield Difference(
                 record=record,
@@ -182,7 +182,8 @@ ALL_CELLS = {
 
 
 @cache
-def _moved(record: Record | None, up: int) -> Record | None:
+def moved_up(record: Record | None, up: int) -> Record | None:
+    """A record as many generations later."""
     if record is None:
         return None
     return replace(
@@ -195,14 +196,16 @@ def _moved(record: Record | None, up: int) -> Record | None:
 
 
 @cache
-def _request_moved(request: Request, up: int) -> Request:
+def request_moved_up(request: Request, up: int) -> Request:
+    """A request as many generations later."""
     if isinstance(request, Transition | Abandon):
         return replace(request, generation=request.generation + up)
     return request
 
 
 @cache
-def _arguments(request: Request) -> tuple[str | int, ...]:
+def arguments_of(request: Request) -> tuple[str | int, ...]:
+    """What a script is given of a request, after the clock."""
     match request:
         case Claim():
             retry = "1" if request.retry_failed else "0"
@@ -231,7 +234,8 @@ def _stored(record: Record | None) -> dict[str, str]:
     return as_stored(record)
 
 
-def _reply(done: Step) -> list[str]:
+def reply_of(done: Step) -> list[str]:
+    """What a script replies to a step of the model's."""
     head = [as_outcome(done.outcome), str(done.observed_at_ms)]
     record = done.record
     if record is None or not record.exists(done.observed_at_ms):

@@ -7,7 +7,7 @@ there once. The file is looked at before each call of a script, so that one serv
 mutant after the other; whoever changes it puts another in its place in one step.
 
 Edits that do not fit end every request with an internal fault (500), never with an answer of the
-unchanged scripts.
+unchanged scripts; and a file beside EDITS, with ``.unfit`` after its name, says which.
 """
 
 import json
@@ -54,6 +54,7 @@ class EditedScripts(Mapping[str, Script]):
     def __init__(self, right: Mapping[str, Script], path: Path) -> None:
         self._right = right
         self._path = path
+        self._unfit = path.with_name(f"{path.name}.unfit")
         self._read: tuple[int, int] | None = None
         self._scripts: Mapping[str, Script] = {}
 
@@ -74,7 +75,11 @@ class EditedScripts(Mapping[str, Script]):
         read = status.st_ino, status.st_mtime_ns
         if read != self._read:
             edits = json.loads(self._path.read_text(encoding="utf-8"))
-            self._scripts = edited(self._right, edits)
+            try:
+                self._scripts = edited(self._right, edits)
+            except EditError as error:
+                self._unfit.write_text(str(error), encoding="utf-8")
+                raise
             self._read = read
         return self._scripts
 

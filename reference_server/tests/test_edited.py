@@ -39,6 +39,16 @@ def test_an_edit_that_does_not_fit_is_an_error(edit: dict[str, str]) -> None:
         edited(scripts(), [edit])
 
 
+def test_what_does_not_fit_is_said_beside_the_file(tmp_path: Path) -> None:
+    """For whoever put it there: an internal fault alone might be the mutant's own."""
+    path = tmp_path / "edits.json"
+    path.write_text(json.dumps([{"action": "claim", "old": "no such text", "new": ""}]))
+    with pytest.raises(EditError):
+        EditedScripts(scripts(), path)["status"]
+    said = path.with_name("edits.json.unfit").read_text()
+    assert said == "not once in claim: no such text"
+
+
 def test_the_file_is_read_anew_when_another_is_put_in_its_place(tmp_path: Path) -> None:
     """So that one server can be one mutant after the other."""
     path = tmp_path / "edits.json"

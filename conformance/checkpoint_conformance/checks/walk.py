@@ -16,6 +16,11 @@ STATE_TTL_SECONDS: Final = 3600
 """As long as can be: without controls no deadline must come in the middle."""
 FINGERPRINT: Final = "sha256:" + "0123456789abcdef" * 4
 OTHER_FINGERPRINT: Final = "sha256:" + "fedcba9876543210" * 4
+_SETTLED_BY: Final = {
+    Stage.CALLER_VERIFIED: EvidenceType.PROVIDER_RECEIPT,
+    Stage.FAILED: EvidenceType.NOT_ATTEMPTED,
+    Stage.COMPENSATED: EvidenceType.COMPENSATION_RECEIPT,
+}
 _TO_STAGES: Final = [stage for stage in Stage if stage is not Stage.CLAIMED]
 
 
@@ -215,17 +220,22 @@ def _limit(run: Run) -> None:
         )
 
 
-def _cells(run: Run) -> None:
-    """Every cell of the matrix of graph and evidence, with and without a fingerprint."""
+def cells(run: Run) -> None:
+    """Every cell of the matrix of graph and evidence, with and without a fingerprint.
+
+    Then what is settled, which no evidence moves.
+    """
     evidence = [
         (None, None),
         *product(EvidenceType, (None, FINGERPRINT)),
     ]
     for number, (doubtful, to_stage, (kind, fingerprint)) in enumerate(
-        cells := list(product((False, True), _TO_STAGES, evidence))
+        moves := list(product((False, True), _TO_STAGES, evidence))
     ):
-        run.progress.advance(number, len(cells))
+        run.progress.advance(number, len(moves))
         run.attempt(_cell, run, doubtful, to_stage, kind, fingerprint)
+    for stage, to_stage, retry in product(_SETTLED_BY, _TO_STAGES, (False, True)):
+        run.attempt(_settled_cell, run, stage, to_stage, retry)
 
 
 def _cell(
@@ -236,6 +246,13 @@ def _cell(
     if doubtful:
         _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
     _send(session, cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint))
+
+
+def _settled_cell(run: Run, stage: Stage, to_stage: Stage, retry: bool) -> None:
+    cast, session = Cast(), run.session()
+    _send(session, cast.claim(cast.ann, retry=retry))
+    _send(session, cast.move(cast.ann, 1, stage, _SETTLED_BY[stage]))
+    _send(session, cast.move(cast.ann, 1, to_stage, _SETTLED_BY.get(to_stage)))
 
 
 def _deadlines(run: Run) -> None:
@@ -300,7 +317,7 @@ def walk(run: Run) -> None:
     """All of the sequences; each goes to its end or to its first fault, and the next begins."""
     for part in (_claims_and_moves, _retries, _limit):
         run.attempt(part, run)
-    _cells(run)
+    cells(run)
 
 
 def walk_frozen(run: Run) -> None:

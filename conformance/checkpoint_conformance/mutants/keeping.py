@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from checkpoint_conformance.checks import CHECKS
+from checkpoint_conformance.checks.logs import judge_logs
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.deployment import Deployment, fault_access
 from checkpoint_conformance.faults import FaultAccess
@@ -29,13 +31,16 @@ from checkpoint_conformance.mutants.mutant import (
     Instead,
     LeavesBehind,
     Mutant,
+    Part,
     Writes,
 )
 from checkpoint_conformance.mutants.proxy import Forward, Message, tampering
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Failure, Tally
 from checkpoint_conformance.tcp_proxy import Upstream
+from checkpoint_conformance.verdict import Verdict, judge
 from checkpoint_model.vocabulary import MCP_PATH
 
 BRIEF: Final = replace(
@@ -61,6 +66,8 @@ class Fate(StrEnum):
     WRONG_RULE = "killed by the wrong rule"
     """Rules were named, but not all that must be, or others where none may be."""
     SURVIVED = "survived"
+    UNFIT = "is none: its edit does not fit"
+    """Nothing was changed, so nothing can be said of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +82,10 @@ class Outcome:
     """What the check left out, where it did."""
     lost: int
     seconds: float
+    layers: tuple[str, ...] = ()
+    """The checks that failed, the first of them first."""
+    unanswered: bool = False
+    """Whether so much was lost that a run of every check would not pass."""
 
     @property
     def killed(self) -> bool:
@@ -102,12 +113,21 @@ class _Watch(Tally):
 
     wanted: frozenset[str] = frozenset()
     stops: bool = True
+    goes_through_all: bool = False
     named: dict[str, None] = field(default_factory=dict)
+    layers: dict[str, None] = field(default_factory=dict)
 
     def fail(self, failure: Failure) -> None:
         super().fail(failure)
         self.named |= dict.fromkeys(failure.fault.rules)
+        self.layers[layer_of(failure)] = None
         if self.stops and self.wanted <= self.named.keys():
+            raise _EnoughError
+
+    def leave_out(self, why: str) -> None:
+        super().leave_out(why)
+        # A sequence whose answers are lost again and again: no run that goes on will pass.
+        if self.stops and self.goes_through_all and self.lost:
             raise _EnoughError
 
 
@@ -151,6 +171,9 @@ class Keeper:
             target = stack.enter_context(self._made(mutant))
             if mutant.real_time:
                 target = replace(target, controls=None)
+            if target.logs is not None:
+                # What one mutant made the server log is not the next one's.
+                target = replace(target, logs=target.logs.anew())
             yield target
 
     @contextmanager
@@ -208,16 +231,30 @@ class Keeper:
             self._editable = self._stack.enter_context(server), path
         target, path = self._editable
         write_edits(path, edits)
+        _emptied(target)
         try:
             yield target
         finally:
             write_edits(path, ())
+
+    def _misfit(self) -> str:
+        """Why the edits that were tried last do not fit; empty where they do."""
+        if self._editable is None:
+            return ""
+        path = self._editable[1]
+        said = path.with_name(f"{path.name}.unfit")
+        if not said.exists():
+            return ""
+        why = said.read_text(encoding="utf-8")
+        said.unlink()
+        return why
 
     @contextmanager
     def _leaving(self, fault: LeavesBehind) -> Iterator[Target]:
         import redis
 
         assert self.right.store_url is not None
+        _emptied(self.right)
         with redis.Redis.from_url(self.right.store_url) as client:
 
             def tamper(message: Message, forward: Forward) -> HttpAnswer:
@@ -247,44 +284,113 @@ class Keeper:
             with tampering(self.right.address, tamper) as address:
                 yield replace(behind(self.right, address), logs=Logs([log]))
 
-    def play(self, mutant: Mutant, *, profile: Profile = BRIEF, whole: bool = False) -> Outcome:
+    def play(
+        self,
+        mutant: Mutant,
+        *,
+        profile: Profile = BRIEF,
+        whole: bool = False,
+        instead: Part | None = None,
+    ) -> Outcome:
         """Check a mutant with what is assigned to it, until all that must be named was.
 
         Args:
             mutant: one of the zoo, or another.
             profile: how much the check does.
             whole: whether to go on to the end of the check.
+            instead: what to go through, where it is not what is assigned, such as
+                :func:`every_check`.
 
         Raises:
             LaunchError: the server is not installed, or did not start.
         """
+        part = instead or mutant.part
+        interrupted = ""
         with self.mounted(mutant) as target:
             started = time.monotonic()
             stops = not (whole or mutant.only)
-            tally = _Watch(wanted=frozenset(mutant.rules), stops=stops)
+            tally = _Watch(
+                wanted=frozenset(mutant.rules),
+                stops=stops,
+                goes_through_all=instead is not None,
+            )
             run = Run(target=target, profile=profile, seed=SEED, progress=Silent(), tally=tally)
             run.check_name = mutant.check
             try:
                 with (
-                    suppress(_EnoughError, TargetGoneError),
-                    run.over(mutant.binding),
+                    suppress(_EnoughError),
+                    run.over(Binding.HTTP if instead else mutant.binding),
                     run.guarded(),
                 ):
-                    mutant.part(run)
+                    part(run)
+            except TargetGoneError as error:
+                interrupted = str(error)
             finally:
                 run.close()
             seconds = time.monotonic() - started
         if isinstance(mutant.fault, BeforeControls):
             # Whatever a wrong control left behind is put right for the next.
             Run(target=self.right, profile=profile, seed=SEED, progress=Silent()).close()
+        judged = judge(tally, target, interrupted=interrupted)
+        misfit = self._misfit() if isinstance(mutant.fault, Edited) else ""
         return Outcome(
             mutant=mutant,
-            fate=_fate(mutant, tally),
+            fate=Fate.UNFIT if misfit else _fate(mutant, tally),
             named=tuple(tally.named),
-            why=tuple(tally.incomplete),
+            why=(misfit,) if misfit else judged.gaps if instead else tuple(tally.incomplete),
             lost=tally.lost,
             seconds=seconds,
+            layers=tuple(tally.layers),
+            unanswered=tally.lost > 0 and judged.verdict is not Verdict.PASS,
         )
+
+    def alarms(
+        self, seed: int, *, profile: Profile = BRIEF, part: Part | None = None
+    ) -> tuple[str, ...]:
+        """Which rules the right server is said to break: each is a false alarm.
+
+        Args:
+            seed: of the run.
+            profile: how much the run does.
+            part: what it goes through; :func:`every_check` where none is given.
+
+        Raises:
+            LaunchError: the server is not installed, or did not start.
+            TargetGoneError: it stopped answering.
+        """
+        logs = self.right.logs
+        target = replace(self.right, logs=logs and logs.anew())
+        run = Run(target=target, profile=profile, seed=seed, progress=Silent())
+        run.check_name = "the right server"
+        try:
+            with run.guarded():
+                (part or every_check)(run)
+        finally:
+            run.close()
+        return tuple(dict.fromkeys(r for f in run.tally.failures.values() for r in f.fault.rules))
+
+
+def every_check(run: Run) -> None:
+    """Every check that the target has the access for, and its logs at the end."""
+    for check in CHECKS:
+        if check.applies_to(run.target):
+            run.play(check)
+    judge_logs(run)
+
+
+def layer_of(failure: Failure) -> str:
+    """The check that found a fault, by its name and, over MCP, its binding."""
+    name = failure.check.partition(".")[0]
+    return f"{name} over MCP" if failure.binding is Binding.MCP else name
+
+
+def _emptied(target: Target) -> None:
+    """Leave a mutant nothing in the store of what the one before it kept there."""
+    import redis
+
+    assert target.store_url is not None
+    with redis.Redis.from_url(target.store_url) as client:
+        client.flushall()
 
 
 def _faulty(fault: Faulty) -> FaultAccess:
@@ -333,4 +439,4 @@ def write_edits(path: Path, edits: Sequence[Edit]) -> None:
     partial.replace(path)
 
 
-__all__ = ["BRIEF", "Fate", "Keeper", "Outcome", "behind", "write_edits"]
+__all__ = ["BRIEF", "Fate", "Keeper", "Outcome", "behind", "every_check", "layer_of", "write_edits"]

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from checkpoint_conformance.checks import store
@@ -37,13 +38,25 @@ def of_record(message: Message) -> str:
     return hmac.digest(b"k" * 32, identity.encode(), "sha256").hex()
 
 
+_ENDS: dict[str, int] = {}
+"""By record, the second in which it ends, or the one before: what is left behind ends with it."""
+
+
+def _end_s(message: Message) -> int:
+    """Until when something of a record may be kept; now where nothing is known of the record."""
+    record, ttl_s = of_record(message), message.json.get("state_ttl_seconds")
+    if isinstance(ttl_s, int):
+        _ENDS.setdefault(record, int(time.time()) + ttl_s)
+    return _ENDS.get(record, int(time.time()))
+
+
 def _digest(message: Message, member: str, algorithm: str = "sha256") -> "hashlib._Hash":
     return hashlib.new(algorithm, str(message.json.get(member)).encode(), usedforsecurity=False)
 
 
 def _beside(client: "redis.Redis", message: Message, value: str | bytes) -> None:
     """Keep something in a key of the record's own, for as long as it lives."""
-    client.set(f"wc:{of_record(message)}:more", value, ex=2)
+    client.set(f"wc:{of_record(message)}:more", value, exat=_end_s(message))
 
 
 def _unkeyed(client: "redis.Redis", message: Message, _: bool) -> None:
@@ -76,7 +89,7 @@ def _grows(name: str, size: int, *actions: str) -> Leave:
         if message.json.get("action") in actions:
             key = f"wc:{of_record(message)}:{name}"
             client.rpush(key, secrets.token_bytes(size))
-            client.expire(key, 2)
+            client.expireat(key, _end_s(message))
 
     return leave_behind
 
@@ -87,15 +100,19 @@ def _refused_too(client: "redis.Redis", message: Message, _: bool) -> None:
         key = f"wc:{of_record(message)}:seen"
         observation = of_record(message) + str(message.json.get("observation_key"))
         client.hset(key, hashlib.sha256(observation.encode()).digest(), "1")
-        client.expire(key, 2)
+        client.expireat(key, _end_s(message))
 
 
 def _mutant(name: str, wrong: str, leave: Leave, rule: str) -> Mutant:
+    def knowing_its_end(client: "redis.Redis", message: Message, there: bool) -> None:
+        _end_s(message)  # only a claim tells
+        leave(client, message, there)
+
     return Mutant(
         name=name,
         wrong=wrong,
         kind=Kind.STORE,
-        fault=LeavesBehind(leave),
+        fault=LeavesBehind(knowing_its_end),
         rules=(rule,),
         part=store.what_lies_there,
         only=True,

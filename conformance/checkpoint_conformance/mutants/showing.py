@@ -2,12 +2,14 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
 
+from checkpoint_conformance.mutants import keeping
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome
 from checkpoint_conformance.mutants.mutant import Kind, Mutant
 from checkpoint_conformance.mutants.zoo import EQUIVALENT
@@ -19,18 +21,20 @@ _SIGNS: Final = {
     Fate.KILLED: "[green]✓[/]",
     Fate.WRONG_RULE: "[red]✗[/]",
     Fate.SURVIVED: "[red]✗[/]",
+    Fate.UNFIT: "[red]✗[/]",
 }
 _HEAD: Final = """\
 # Mutants
 
 Servers with one thing wrong, and the rules by which the harness catches each. Written by
-`nox -s mutants -- --matrix docs/mutants.md`; a test holds all but figures and the last column to
-the code.
+`nox -s mutants -- --matrix docs/mutants.md`; a test holds all but figures and the last two columns
+to the code. The single-point mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
 
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
 is assigned to it. A mutant is killed when every rule that it *must name* was named; whatever else
-is named counts for nothing.
+is named counts for nothing. With `--every-check` it goes through all that a run does instead, and
+with `--whole` to the end, so that each check says by itself whether it finds the fault.
 
 """
 
@@ -65,21 +69,57 @@ def show_list(mutants: Sequence[Mutant]) -> None:
     output.print(f"\n{_number(len(mutants))}.", highlight=False)
 
 
-def play(mutants: Sequence[Mutant], *, profile: str, whole: bool) -> list[Outcome]:
-    """Run mutants, with a line for each as it ends.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """Mutants that were run, and how."""
+
+    outcomes: Sequence[Outcome]
+    profile: str
+    whole: bool
+    every_check: bool
+    seeds: int
+    """How often the right server was checked."""
+    alarms: Mapping[int, tuple[str, ...]]
+    """By seed, the rules that the right server was said to break."""
+
+
+def play(
+    mutants: Sequence[Mutant],
+    *,
+    profile: str,
+    whole: bool,
+    every_check: bool = False,
+    seeds: int = 0,
+) -> Ran:
+    """Run the right server, then mutants, with a line for each as it ends.
 
     Raises:
         LaunchError: the server is not installed, or did not start.
     """
     output = Output(highlight=False, soft_wrap=True)
-    outcomes = []
+    outcomes, alarms = [], {}
+    chosen = PROFILES.get(profile, BRIEF)
     with Keeper() as keeper:
+        for seed in range(1, seeds + 1):
+            named = keeper.alarms(seed, profile=chosen)
+            if named:
+                alarms[seed] = named
+            told = f"[red]✗[/] says {', '.join(named)}" if named else "[green]✓[/] says nothing"
+            output.print(f"{told} of the right server, seed {seed}")
         for mutant in mutants:
-            outcome = keeper.play(mutant, profile=PROFILES.get(profile, BRIEF), whole=whole)
+            part = keeping.every_check if every_check else None
+            outcome = keeper.play(mutant, profile=chosen, whole=whole, instead=part)
             outcomes.append(outcome)
             output.print(_line(outcome))
     output.print(_summary(outcomes))
-    return outcomes
+    return Ran(
+        outcomes=outcomes,
+        profile=profile,
+        whole=whole,
+        every_check=every_check,
+        seeds=seeds,
+        alarms=alarms,
+    )
 
 
 def _line(outcome: Outcome) -> str:
@@ -111,25 +151,29 @@ def _number(count: int) -> str:
 # -- the documentation --------------------------------------------------------------------
 
 
-def as_matrix(outcomes: Sequence[Outcome], *, profile: str, whole: bool) -> str:
-    """The page of the documentation: figures, rule by rule, mutant by mutant."""
+def as_matrix(ran: Ran) -> str:
+    """The page of the documentation: figures, layers, rule by rule, mutant by mutant."""
     return (
         _HEAD
-        + _figures(outcomes, profile, whole=whole)
+        + _figures(ran)
+        + "\n## Layers\n\n"
+        + _layers(ran)
         + "\n## No mutants\n\n"
         + "\n".join(equivalent_lines())
         + "\n\n## Rule by rule\n\n"
-        + "\n".join(rule_lines(outcome.mutant for outcome in outcomes))
+        + "\n".join(rule_lines(outcome.mutant for outcome in ran.outcomes))
         + "\n\n## Mutant by mutant\n\n"
-        + "\n".join(_mutant_lines(outcomes))
+        + "\n".join(_mutant_lines(ran.outcomes))
         + "\n"
     )
 
 
-def _figures(outcomes: Sequence[Outcome], profile: str, *, whole: bool) -> str:
-    until = "to the end of each check" if whole else "until each was killed, as CI runs them"
+def _figures(ran: Ran) -> str:
+    what = "every check of a run" if ran.every_check else "the check assigned to each"
+    until = "to the end" if ran.whole else "until it was killed"
+    outcomes = ran.outcomes
     lines = [
-        f"## Figures, of the profile `{profile}`, {until}",
+        f"## Figures, of the profile `{ran.profile}`, {what}, {until}",
         "",
         "| kind | mutants | killed by the rules that must be named | seconds |",
         "|---|--:|--:|--:|",
@@ -141,7 +185,28 @@ def _figures(outcomes: Sequence[Outcome], profile: str, *, whole: bool) -> str:
     lines += [_figure_line("all", outcomes), ""]
     survivors = [f"`{outcome.mutant.name}`" for outcome in outcomes if not outcome.killed]
     lines += [f"Survivors: {', '.join(survivors) or 'none'}.", ""]
+    if ran.seeds:
+        alarms = f"False alarms: {len(ran.alarms)} over {ran.seeds} runs of every check"
+        lines += [f"{alarms} on the right server, each with a seed of its own.", ""]
     return "\n".join(lines)
+
+
+def _layers(ran: Ran) -> str:
+    """By which checks mutants are killed, and of each kind how many by each first."""
+    first = Counter(outcome.layers[0] for outcome in ran.outcomes if outcome.layers)
+    any_at_all = Counter(layer for outcome in ran.outcomes for layer in outcome.layers)
+    kinds = [kind for kind in Kind if any(o.mutant.kind is kind for o in ran.outcomes)]
+    of_kind = Counter((o.layers[0], o.mutant.kind) for o in ran.outcomes if o.layers)
+    lines = [
+        "Which check of a run is the first to find fault with a mutant, and which do at all.",
+        "",
+        f"| check | first | at all | {' | '.join(kinds)} |",
+        f"|---|--:|--:|{'--:|' * len(kinds)}",
+    ]
+    for layer, _ in sorted(any_at_all.items(), key=lambda entry: (-first[entry[0]], entry[0])):
+        counts = " | ".join(str(of_kind[layer, kind] or "") for kind in kinds)
+        lines.append(f"| {layer} | {first[layer]} | {any_at_all[layer]} | {counts} |")
+    return "\n".join([*lines, ""])
 
 
 def _figure_line(what: str, outcomes: Sequence[Outcome]) -> str:
@@ -186,10 +251,11 @@ def mutant_cells(mutant: Mutant) -> str:
 
 def _mutant_lines(outcomes: Sequence[Outcome]) -> list[str]:
     lines = [
-        "| mutant | what is wrong | kind | check | must name | also named |",
-        "|---|---|---|---|---|---|",
+        "| mutant | what is wrong | kind | check | must name | also named | found by |",
+        "|---|---|---|---|---|---|---|",
     ]
     for outcome in outcomes:
         also = sorted(set(outcome.named) - set(outcome.mutant.rules))
-        lines.append(f"{mutant_cells(outcome.mutant)} {', '.join(also)} |")
+        layers = ", ".join(outcome.layers)
+        lines.append(f"{mutant_cells(outcome.mutant)} {', '.join(also)} | {layers} |")
     return lines

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from checkpoint_conformance.mutants.answers import ANSWERS
+from checkpoint_conformance.mutants.cells import CELLS
 from checkpoint_conformance.mutants.concurrency import CONCURRENCY
 from checkpoint_conformance.mutants.controls import CONTROLS
 from checkpoint_conformance.mutants.decisions import DECISIONS
@@ -19,6 +20,7 @@ from checkpoint_conformance.mutants.recorded import RECORDED
 
 _ALL: Final = (
     *DECISIONS,
+    *CELLS,
     *ANSWERS,
     *CONCURRENCY,
     *CONTROLS,
