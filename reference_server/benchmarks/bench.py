@@ -300,7 +300,7 @@ def table(bench: Bench, lives: dict[str, list[float]], grown: list[dict[str, flo
         "",
         "Beside so many live records, each with two observations:",
         "",
-        "| live records | store µs a claim | to the first | bytes a record |",
+        "| live records | store µs a claim | to the first | bytes a record (MEMORY USAGE) |",
         "|--:|--:|--:|--:|",
     ]
     lines += [
@@ -338,10 +338,9 @@ def grow(store: redis.Redis, store_url: str, sha1: str, sizes: tuple[int, ...]) 
     found = []
     for size in sizes:
         store.flushall(asynchronous=False)
-        empty = int(store.info("memory")["used_memory"])
         for start in range(0, size, FILLED_AT_ONCE):
             store.eval(FILL, 0, start, min(start + FILLED_AT_ONCE, size) - 1)
-        record_bytes = (int(store.info("memory")["used_memory"]) - empty) / size
+        record_bytes = int(store.memory_usage(f"wc:{{{0:043d}}}", samples=0) or 0)
         costs = []
         for _ in range(3):
             before = processor_seconds(pids)
