@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from checkpoint_conformance.client import Address
-from checkpoint_conformance.faults import Command, Durability, FaultAccess, Kind, StoreFaults
+from checkpoint_conformance.faults import (
+    Command,
+    Durability,
+    FaultAccess,
+    Kind,
+    ServerFaults,
+    StoreFaults,
+)
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.processes import (
@@ -94,6 +101,13 @@ class Deployment:
         return Address.parse(first.url)
 
     @property
+    def _server_faults(self) -> ServerFaults:
+        faults = self._description.faults
+        assert faults is not None
+        assert faults.server is not None
+        return faults.server
+
+    @property
     def _store_faults(self) -> StoreFaults:
         faults = self._description.faults
         assert faults is not None
@@ -109,10 +123,7 @@ class Deployment:
             DeploymentError: it could not be done.
         """
         if not self._servers:
-            faults = self._description.faults
-            assert faults is not None
-            assert faults.server is not None
-            _carry_out(faults.server.kill)
+            _carry_out(self._server_faults.kill)
         for server in self._servers[:number]:
             server.program.kill()
 
@@ -123,10 +134,7 @@ class Deployment:
             DeploymentError: it could not be done.
         """
         if not self._servers:
-            faults = self._description.faults
-            assert faults is not None
-            assert faults.server is not None
-            _carry_out(faults.server.start)
+            _carry_out(self._server_faults.start)
         for server in self._servers[:number]:
             server.program.start()
 

@@ -20,8 +20,8 @@ _PROBLEM = (b"content-type", b"application/problem+json")
 _ENCODER = msgspec.json.Encoder()
 
 
-class HttpEndpoint:
-    """``POST /v1/tools/workflow-checkpoint``, an endpoint as ``direct.py`` and ASGI call it.
+class GatedEndpoint:
+    """What both bindings have in common as endpoints: who may call, and what a fault becomes.
 
     Args:
         tool: what decides.
@@ -31,8 +31,6 @@ class HttpEndpoint:
             began, headers.
     """
 
-    bytes_max = BODY_BYTES_MAX
-
     def __init__(self, tool: Tool, gate: Gate, measures: Measures, finish: Finish) -> None:
         self._tool = tool
         self._gate = gate
@@ -40,12 +38,22 @@ class HttpEndpoint:
         self._finish = finish
 
     def admit(self, headers: Headers, client: Any) -> Caller | Response:
-        """Whoever calls, or the response to somebody who may not."""
+        """Whoever calls, or the response to somebody who may not. ``client`` is ASGI's."""
         caller = self._gate.admit(headers, client)
         if isinstance(caller, Refusal):
             self._measures.refused(caller.reason)
             return caller.response()
         return caller
+
+    def fault(self) -> Response:
+        """The answer where answering raised."""
+        return internal_fault()
+
+
+class HttpEndpoint(GatedEndpoint):
+    """``POST /v1/tools/workflow-checkpoint``, an endpoint as ``direct.py`` and ASGI call it."""
+
+    bytes_max = BODY_BYTES_MAX
 
     async def answer(self, headers: Headers, body: bytes, caller: Caller) -> Response:
         """The answer to a whole request."""
@@ -58,10 +66,6 @@ class HttpEndpoint:
         finally:
             self._finish("http", answer, started, headers)
         return _response(answer)
-
-    def fault(self) -> Response:
-        """The answer where that raised."""
-        return internal_fault()
 
 
 def internal_fault() -> Response:

@@ -52,8 +52,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, CONTRACT_VERSION, MCP_TOOL
 from checkpoint_reference_server import inputs
-from checkpoint_reference_server.gate import NO_STORE, Caller, Gate, Refusal
-from checkpoint_reference_server.http_endpoint import Finish, internal_fault
+from checkpoint_reference_server.gate import NO_STORE, Caller, Gate
+from checkpoint_reference_server.http_endpoint import Finish, GatedEndpoint
 from checkpoint_reference_server.logs import log_fault
 from checkpoint_reference_server.measures import Measures
 from checkpoint_reference_server.registry import RECORD, make_mcp_tool
@@ -140,22 +140,13 @@ class _Dispatch:
         """Dropped, likewise."""
 
 
-class McpBinding:
+class McpBinding(GatedEndpoint):
     """The tool, as MCP clients see it. Keeps nothing between two messages."""
 
     bytes_max = MESSAGE_BYTES_MAX
 
-    def __init__(
-        self,
-        tool: Tool,
-        gate: Gate,
-        measures: Measures,
-        finish: Finish,
-    ) -> None:
-        self._tool = tool
-        self._gate = gate
-        self._measures = measures
-        self._finish = finish
+    def __init__(self, tool: Tool, gate: Gate, measures: Measures, finish: Finish) -> None:
+        super().__init__(tool, gate, measures, finish)
         self._never = anyio.Event()
         self._listed = {"tools": [make_mcp_tool()], "resultType": "complete"}
         fresh = CacheHint(ttl_ms=DESCRIPTIONS_FRESH_MS, scope="public")
@@ -177,18 +168,6 @@ class McpBinding:
         )
         # The one that is there makes traces, with the messages of exceptions in them.
         self._server.middleware.clear()
-
-    def admit(self, headers: Headers, client: Any) -> Caller | Response:
-        """Who calls, or the answer to somebody who may not. ``client`` is ASGI's."""
-        caller = self._gate.admit(headers, client)
-        if isinstance(caller, Refusal):
-            self._measures.refused(caller.reason)
-            return caller.response()
-        return caller
-
-    def fault(self) -> Response:
-        """The answer where that raised."""
-        return internal_fault()
 
     async def answer(self, headers: Headers, body: bytes, caller: Caller) -> Response:
         """Answer one POST of who was admitted. Never raises for anything that they sent."""

@@ -84,33 +84,20 @@ def valkey_binary() -> Path:
     )
 
 
-class OwnStore:
-    """A Valkey at a fixed address that can be stopped, killed and started again."""
+class GuardedStore:
+    """A store's process, which the guardian ends with this one, however this one ends."""
 
-    def __init__(self) -> None:
-        # Short, because the path of a unix socket has a hundred bytes or so at most.
-        self._home = Path(tempfile.mkdtemp(prefix="wc-test-"))
-        self._socket = self._home / "valkey.sock"
-        self.url = f"unix://{self._socket}"
-        self._guardian: subprocess.Popen[bytes] | None = None
-        self.admin = redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=10)
-        self.start()
+    admin: "redis.Redis"
+    pid: int
+    _guardian: "subprocess.Popen[bytes] | None" = None
 
-    def start(self, *settings: str) -> None:
-        """Start it, empty, at the same address as before."""
-        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._home))
-        command = [str(valkey_binary()), "--port", "0", "--unixsocket", str(self._socket)]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(folder), *settings]
-        # So that a test may give it a snapshot that cannot be written.
-        command += ["--enable-protected-configs", "local"]
-        # The guardian ends the store with this process, however this process ends.
+    def _launch(self, folder: Path, command: Sequence[str]) -> None:
+        """Start it; ``folder`` is removed at its end."""
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", store_guardian.__file__, str(folder), *command],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
-        store.wait_until_ready(self.url, SECONDS_MAX)
-        self.pid = int(self.admin.info("server")["process_id"])
 
     def pause_process(self) -> None:
         """SIGSTOP: connections stay open, nothing is answered."""
@@ -121,23 +108,54 @@ class OwnStore:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: everything is forgotten, and nobody listens any more."""
+        """SIGKILL: nobody listens any more."""
         assert self._guardian is not None
         assert self._guardian.stdin is not None
         os.kill(self.pid, signal.SIGKILL)
         self._guardian.wait(SECONDS_MAX)
         self._guardian.stdin.close()
         self._guardian = None
-        self._socket.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop it and remove what it left."""
+        """Stop it, if it runs."""
         self.admin.close()
         if self._guardian is not None:
             assert self._guardian.stdin is not None
             self.continue_process()
             self._guardian.stdin.close()
             self._guardian.wait(SECONDS_MAX)
+
+
+class OwnStore(GuardedStore):
+    """A Valkey at a fixed address that can be stopped, killed and started again."""
+
+    def __init__(self) -> None:
+        # Short, because the path of a unix socket has a hundred bytes or so at most.
+        self._home = Path(tempfile.mkdtemp(prefix="wc-test-"))
+        self._socket = self._home / "valkey.sock"
+        self.url = f"unix://{self._socket}"
+        self.admin = redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=10)
+        self.start()
+
+    def start(self, *settings: str) -> None:
+        """Start it, empty, at the same address as before."""
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._home))
+        command = [str(valkey_binary()), "--port", "0", "--unixsocket", str(self._socket)]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(folder), *settings]
+        # So that a test may give it a snapshot that cannot be written.
+        command += ["--enable-protected-configs", "local"]
+        self._launch(folder, command)
+        store.wait_until_ready(self.url, SECONDS_MAX)
+        self.pid = int(self.admin.info("server")["process_id"])
+
+    def kill(self) -> None:
+        """SIGKILL: everything is forgotten, and nobody listens any more."""
+        super().kill()
+        self._socket.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop it and remove what it left."""
+        super().close()
         shutil.rmtree(self._home)
 
     def steps(self) -> int:

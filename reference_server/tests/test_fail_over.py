@@ -91,7 +91,7 @@ def test_without_waiting_a_fail_over_gives_a_generation_twice(started: Nodes) ->
         cut_off(primary, replica)
         history = [called(client, request)]
     primary.kill()
-    replica.thaw()
+    replica.continue_process()
     replica.call("REPLICAOF", "NO", "ONE")
     with serving(store_url=replica.url, key=KEY) as server, server.client() as client:
         history.append(called(client, {**request, "holder": fresh("h")}))
@@ -126,7 +126,7 @@ def test_waiting_acknowledges_nothing_that_a_fail_over_could_take_away(started: 
         assert code(send(client, request)) == "DEPENDENCY_UNAVAILABLE"
         assert code(send(client, status(request))) == "DEPENDENCY_UNAVAILABLE"
     primary.kill()
-    replica.thaw()
+    replica.continue_process()
     replica.call("REPLICAOF", "NO", "ONE")
     with serving(store_url=replica.url, key=KEY) as server, server.client() as client:
         assert told(client, {**request, "holder": fresh("h")})["generation"] == 1
@@ -141,7 +141,7 @@ def test_a_shortfall_is_told_in_time_and_ends_with_it(started: Nodes) -> None:
         server.client() as client,
     ):
         assert told(client, claim())["acquired"] is True  # the store knows the script
-        replica.freeze()
+        replica.pause_process()
         request = claim()
         exchange = client.exchange(
             "POST",
@@ -152,7 +152,7 @@ def test_a_shortfall_is_told_in_time_and_ends_with_it(started: Nodes) -> None:
         assert isinstance(exchange.answer, HttpAnswer)
         assert code(exchange.answer) == "DEPENDENCY_UNAVAILABLE"
         assert exchange.returned_ns - exchange.called_ns < 2 * WAIT_SECONDS_MAX * 1_000_000_000
-        replica.thaw()
+        replica.continue_process()
         assert told(client, request)["reused"] is True
         # What was put behind the steps to wait for says nothing and does not stay.
         marks = list(primary.admin.scan_iter(match=f"{MARK_PREFIX}*"))

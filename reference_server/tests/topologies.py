@@ -4,11 +4,7 @@ Every process is the embedded binary on loopback, ends with this one, and is wai
 says of itself. Ports are free ones; a cluster's bus is at the port plus ten thousand.
 """
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from real_server import SECONDS_MAX, valkey_binary, wait_until
-
-from checkpoint_reference_server import store_guardian
+from real_server import GuardedStore, valkey_binary, wait_until
 
 HOST = "127.0.0.1"
 SLOTS = 16384
@@ -40,7 +34,7 @@ def free_port(*, bus: bool = False) -> int:
                 return port
 
 
-class Node:
+class Node(GuardedStore):
     """One server of a store, at a fixed port."""
 
     def __init__(
@@ -52,7 +46,6 @@ class Node:
         self._home = home
         self._settings = settings
         self._binary = binary or valkey_binary()
-        self._guardian: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
@@ -64,26 +57,8 @@ class Node:
         if not settings or settings[0] != "--sentinel":
             settings = ("--save", "", "--dir", str(folder), *settings)
             settings = (*settings, "--repl-diskless-sync-delay", "0")
-        command = [
-            str(self._binary),
-            *_first(settings),
-            "--port",
-            str(self.port),
-            "--bind",
-            HOST,
-        ]
-        self._guardian = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                store_guardian.__file__,
-                str(guarded),
-                *command,
-                *_rest(settings),
-            ],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        command = [str(self._binary), *_first(settings), "--port", str(self.port)]
+        self._launch(guarded, [*command, "--bind", HOST, *_rest(settings)])
         wait_until(self._answers, f"the store at {self.port} answers")
         self.pid = int(self.admin.info("server")["process_id"])
 
@@ -104,32 +79,6 @@ class Node:
     def info(self, section: str, name: str) -> Any:
         """One of the things that it says of itself; None where it does not."""
         return self.admin.info(section).get(name)
-
-    def freeze(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._guardian is not None
-        assert self._guardian.stdin is not None
-        os.kill(self.pid, signal.SIGKILL)
-        self._guardian.wait(SECONDS_MAX)
-        self._guardian.stdin.close()
-        self._guardian = None
-
-    def close(self) -> None:
-        """End it."""
-        self.admin.close()
-        if self._guardian is not None:
-            assert self._guardian.stdin is not None
-            self.thaw()
-            self._guardian.stdin.close()
-            self._guardian.wait(SECONDS_MAX)
 
 
 def _first(settings: Sequence[str]) -> Sequence[str]:
@@ -224,7 +173,7 @@ class Nodes:
 
 def cut_off(primary: Node, replica: Node) -> None:
     """From here on the replica gets nothing, not even into its socket's buffer."""
-    replica.freeze()
+    replica.pause_process()
     primary.admin.client_kill_filter(_type="replica")
 
 
