@@ -5,19 +5,29 @@ faults and of fail-overs.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis.asyncio as redis
+from real_server import claim, status
 from redis.asyncio.connection import AbstractConnection
 
+from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN
 from checkpoint_reference_server import multiplexer
+from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.gate import Caller
 from checkpoint_reference_server.multiplexer import (
     COMMANDS_MAX,
+    STORE_ANSWER_SECONDS_MAX,
     Multiplexer,
     ReplicasMissingError,
 )
+from checkpoint_reference_server.steps import SingleSteps
+from checkpoint_reference_server.tool import Tool
 
 KEY = "wc:{workflow}"
 Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -257,3 +267,43 @@ def test_a_server_that_is_no_primary_any_more_is_left() -> None:
             return answer
 
     assert asyncio.run(run()) == 1
+
+
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test may put forward."""
+
+    shift_seconds = 0.0
+
+    def time(self) -> float:
+        """The system's, and what it was put forward."""
+        return super().time() + self.shift_seconds
+
+
+def test_a_script_that_the_store_does_not_know_has_one_bound_for_both_calls() -> None:
+    """WC-ERR-5: not so long for NOSCRIPT and so long again for the script itself."""
+
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ShiftedLoop)
+        asked: list[str] = []
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.extend(words[0] for words in await commands(reader, 1))
+            loop.shift_seconds += STORE_ANSWER_SECONDS_MAX / 2
+            writer.write(b"-NOSCRIPT No matching script.\r\n")
+            asked.extend(words[0] for words in await commands(reader, 1))
+            # The second alone has time left, and both together have none.
+            loop.shift_seconds += STORE_ANSWER_SECONDS_MAX / 2
+            await reader.read()
+
+        async with store(slow) as connection:
+            pool: Any = SimpleNamespace(make_connection=connection)
+            steps = SingleSteps(pool, wait_replicas=0)
+            tool = Tool(steps, Digests(bytes(HMAC_KEY_BYTES_MIN)), None)
+            answer = await tool.answer(json.dumps(status(claim())).encode(), Caller(None, ""))
+            assert answer.store_error == "TimeoutError"
+            await steps.aclose()
+        return asked
+
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        assert runner.run(run()) == ["EVALSHA", "EVAL"]
