@@ -78,6 +78,7 @@ class _DirectCycle:
         self.disconnected = False
         self.keep_alive = keep_alive
         self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
 
 
 class DirectProtocol(BoundedProtocol):
@@ -118,13 +119,17 @@ class DirectProtocol(BoundedProtocol):
     def on_message_complete(self) -> None:
         """Answer what is whole."""
         cycle: Any = self.cycle
-        super().on_message_complete()
-        if type(cycle) is _DirectCycle and not cycle.response_complete:
+        if type(cycle) is not _DirectCycle:
+            super().on_message_complete()
+            return
+        self._receiving_since = None
+        cycle.more_body = False
+        if not cycle.response_complete:
             # Its own headers: before the task begins, the next request may have been parsed.
             headers = RequestHeaders(self.headers)
             answer = self._answer(cycle, self._endpoints[self.url], headers)
-            cycle.task = self.loop.create_task(answer)
-            self.tasks.add(cycle.task)  # which a server that stops waits for
+            cycle.task = task = self.loop.create_task(answer)
+            self.tasks.add(task)  # which a server that stops waits for
 
     def _is_plain(self, endpoint: Endpoint) -> bool:
         before: Any = self.cycle
@@ -157,6 +162,7 @@ class DirectProtocol(BoundedProtocol):
             if not cycle.disconnected:
                 self._write(cycle, response)
         finally:
+            assert cycle.task is not None
             self.tasks.discard(cycle.task)
 
     def _write(self, cycle: _DirectCycle, response: Response) -> None:
