@@ -16,6 +16,7 @@ from checkpoint_conformance.mutants import showing
 from checkpoint_conformance.mutants.cells import EVIDENCE_CELLS, SETTLED_CELLS, name_of
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, every_check
 from checkpoint_conformance.mutants.mutant import Edit, Edited, Kind, Mutant
+from checkpoint_conformance.mutants.playing import How
 from checkpoint_conformance.mutants.zoo import ZOO
 from checkpoint_conformance.rules import Binding, rules
 from checkpoint_conformance.run import Run
@@ -230,9 +231,8 @@ def test_a_false_alarm_makes_the_command_fail(
 def test_the_page_counts_layers_and_false_alarms(keeper: Keeper) -> None:
     """Which check was first, and over how many runs of the right server nothing was said."""
     outcomes = [keeper.play(ZOO[name]) for name in ("starts-uncertain", "stays-abandoned")]
-    ran = showing.Ran(
-        outcomes=outcomes, profile="brief", whole=False, every_check=False, seeds=20, alarms={}
-    )
+    how = How(profile="brief", whole=False, every_check=False)
+    ran = showing.Ran(outcomes=outcomes, how=how, seeds=20, alarms={})
     page = showing.as_matrix(ran)
     assert "False alarms: 0 over 20 runs of every check" in page
     assert "| vectors | 1 | 1 | 1 |\n| walk | 1 | 1 | 1 |\n" in page
