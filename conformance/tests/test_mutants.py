@@ -246,6 +246,7 @@ def test_the_page_counts_layers_and_false_alarms(keeper: Keeper) -> None:
     assert "False alarms: 0 over 20 runs of every check" in page
     assert "| vectors | 1 | 1 | 1 |\n| walk | 1 | 1 | 1 |\n" in page
     assert "| WC-CLAIM-1 |  | walk |\n" in page
+    assert "| WC-CLAIM-1 | 1 | walk 1 |\n" in page
 
 
 def test_an_unknown_name_is_told_with_what_comes_near() -> None:

@@ -28,8 +28,8 @@ _HEAD: Final = """\
 # Mutants
 
 Servers with one thing wrong, and the rules by which the harness catches each. Written by
-`nox -s mutants -- --matrix docs/mutants.md`; a test holds all but figures and the last two columns
-to the code. The single-point mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
+`nox -s matrix`; a test holds all but figures and what was found to the code. The single-point
+mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
 
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
@@ -163,6 +163,8 @@ def as_matrix(ran: Ran) -> str:
         + _figures(ran)
         + "\n## Layers\n\n"
         + _layers(ran)
+        + "\n## Rules and checks\n\n"
+        + _rules_and_checks(ran)
         + "\n## No mutants\n\n"
         + "\n".join(equivalent_lines())
         + "\n\n## Rule by rule\n\n"
@@ -211,6 +213,29 @@ def _layers(ran: Ran) -> str:
     for layer, _ in sorted(any_at_all.items(), key=lambda entry: (-first[entry[0]], entry[0])):
         counts = " | ".join(str(of_kind[layer, kind] or "") for kind in kinds)
         lines.append(f"| {layer} | {first[layer]} | {any_at_all[layer]} | {counts} |")
+    return "\n".join([*lines, ""])
+
+
+def _rules_and_checks(ran: Ran) -> str:
+    """Of each rule, how often it was named, and by which checks how often."""
+    named = Counter(rule for outcome in ran.outcomes for rule in outcome.named)
+    by_check = defaultdict[str, Counter[str]](Counter)
+    for outcome in ran.outcomes:
+        for layer, found in outcome.found.items():
+            for rule in found:
+                by_check[rule][layer] += 1
+    lines = [
+        "Of how many mutants each rule was named, and of how many by each check, whether it must",
+        "be named or not.",
+        "",
+        "| rule | mutants | by |",
+        "|---|--:|---|",
+    ]
+    for rule in rules():
+        if named[rule]:
+            most = sorted(by_check[rule].items(), key=lambda entry: (-entry[1], entry[0]))
+            checks = ", ".join(f"{layer} {count}" for layer, count in most)
+            lines.append(f"| {rule} | {named[rule]} | {checks} |")
     return "\n".join([*lines, ""])
 
 
