@@ -6,13 +6,16 @@ faults and of fail-overs.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis.asyncio as redis
+import trustme
+import uvloop
 from real_server import claim, status
 from redis.asyncio.connection import AbstractConnection
 
@@ -34,8 +37,13 @@ Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[
 
 
 @asynccontextmanager
-async def store(*conversations: Conversation) -> AsyncIterator[Callable[[], AbstractConnection]]:
-    """A server that holds one conversation after the other, each on a connection of its own."""
+async def store(
+    *conversations: Conversation, authority: trustme.CA | None = None
+) -> AsyncIterator[Callable[[], AbstractConnection]]:
+    """A server that holds one conversation after the other, each on a connection of its own.
+
+    With an authority, it speaks TLS by a certificate of that one's.
+    """
     left = list(conversations)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,13 +52,20 @@ async def store(*conversations: Conversation) -> AsyncIterator[Callable[[], Abst
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    tls = None
+    trusted: dict[str, Any] = {}
+    if authority is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        trusted = {"ssl_ca_data": authority.cert_pem.bytes().decode()}
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()
 
     def connection() -> AbstractConnection:
         # Old enough a protocol to begin with no conversation of its own.
-        return redis.Connection(
-            host=host, port=port, protocol=2, driver_info=None, decode_responses=True
+        kind = redis.Connection if authority is None else redis.SSLConnection
+        return kind(
+            host=host, port=port, protocol=2, driver_info=None, decode_responses=True, **trusted
         )
 
     try:
@@ -92,6 +107,27 @@ def test_each_gets_its_own_answer_and_one_turn_is_one_write() -> None:
     first, refused, third = asyncio.run(run())
     assert (first, third) == (1, 3)
     assert isinstance(refused, redis.ResponseError)
+
+
+@pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
+def test_with_tls_it_is_the_same(run_loop: Callable[[Coroutine[Any, Any, object]], object]) -> None:
+    """The library makes the connection, and what comes on it is read here, on either loop."""
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b":1\r\n")
+        await commands(reader, 1)
+
+    async def run() -> object:
+        async with store(conversation, authority=trustme.CA()) as connection:
+            one = Multiplexer(connection)
+            first = await one.send("FIRST")
+            with pytest.raises(redis.ConnectionError, match="was lost"):
+                await one.send("LAST")
+            await one.aclose()
+            return first
+
+    assert run_loop(run()) == 1
 
 
 def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another() -> None:
