@@ -166,9 +166,7 @@ class _Carrier(asyncio.Protocol):
             try:
                 async with asyncio.timeout(STORE_CONNECT_SECONDS_MAX):
                     await connection.connect()
-                # Nothing was asked for since the last answer, so nothing is read past it.
-                self._transport = connection._writer.transport  # noqa: SLF001 - decision 0007
-                self._transport.set_protocol(self)
+                self._take_over(connection._reader, connection._writer.transport)  # noqa: SLF001 - decision 0007
                 self._flush()
                 self._look()
                 await self._ended
@@ -182,6 +180,13 @@ class _Carrier(asyncio.Protocol):
             reason = error
         finally:
             self._end(reason)  # whatever ended it, nobody may be left waiting
+
+    def _take_over(self, reader: asyncio.StreamReader, transport: asyncio.WriteTransport) -> None:
+        """Read what comes from now on. Nothing is under way, so there is nothing of before."""
+        if reader.at_eof() or transport.is_closing():  # of which nobody is told a second time
+            raise redis.ConnectionError("the connection ended before it was used")
+        transport.set_protocol(self)
+        self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The store, or the way to it, is gone."""

@@ -159,6 +159,35 @@ def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another
     assert seen == [["FIRST"], ["SECOND"], ["THIRD"]]
 
 
+def test_a_connection_that_ended_before_it_was_used_is_not_waited_for() -> None:
+    """Its end was told to the library, and not again to whoever reads it from then on."""
+
+    async def hangs_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        pass
+
+    async def run() -> BaseException | None:
+        async with store(hangs_up) as connection:
+
+            def ended() -> Any:
+                one: Any = connection()
+                connect = one.connect
+
+                async def until_it_ends() -> None:
+                    await connect()
+                    assert await one._reader.read() == b""
+
+                one.connect = until_it_ends
+                return one
+
+            one = Multiplexer(ended)
+            with pytest.raises(redis.ConnectionError, match="was lost") as lost:
+                await one.send("ANYTHING")
+            await one.aclose()
+        return lost.value.__cause__
+
+    assert "ended before" in str(asyncio.run(run()))
+
+
 def test_an_answer_that_nobody_waits_for_any_more_is_nobody_elses() -> None:
     """A request that was given up leaves its place in the order."""
 
