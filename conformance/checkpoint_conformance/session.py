@@ -121,7 +121,9 @@ class Session:
         self.sequence: list[Sent] = []
         self.moves: list[Move] | None = []
         """The sequence as requests to send again; None once anything else was part of it."""
-        self._identifiers: set[str] = set()
+        self._identifiers: dict[str, bytes] = {}
+        """What no answer may show, and how it would stand in one."""
+        self._in_logs: set[str] = set()
         self._check = check
         self._client = client
         self._tally = tally
@@ -142,8 +144,10 @@ class Session:
             LostError, TargetGoneError: as :meth:`ask`.
         """
         moves = None if headers or self.moves is None else [*self.moves, request]
-        exchange, came = self.ask(
-            self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
+        members = format_request(self.identity, request)
+        self.know(members)
+        exchange, came = self._ask(
+            _as_json(members), (*JSON_HEADERS, *headers), expecting=expecting
         )
         return self.judge_answer(request, exchange, came, moves)
 
@@ -174,6 +178,11 @@ class Session:
             TargetGoneError: nothing was answered for some time, or the target is paused.
         """
         self.know(json_object(body) or {})
+        return self._ask(body, headers, expecting=expecting)
+
+    def _ask(
+        self, body: bytes, headers: Headers, *, expecting: Collection[ErrorCode] = ()
+    ) -> tuple[Exchange, Answer]:
         for _ in range(RATE_LIMIT_WAITS_MAX):
             exchange = self._exchange("POST", TOOL_PATH, body, headers)
             came = self.settle(exchange, expecting=expecting)
@@ -304,25 +313,27 @@ class Session:
 
     def body(self, request: Request) -> bytes:
         """The JSON of a request of this workflow."""
-        return json.dumps(format_request(self.identity, request), separators=(",", ":")).encode()
+        return _as_json(format_request(self.identity, request))
 
     def know(self, body: Mapping[str, Any], *, in_logs: bool = True) -> None:
         """Look out for the identifiers of this body in every answer from now on, and in logs."""
         for member in IDENTIFIERS:
             value = body.get(member)
-            if isinstance(value, str) and len(value) >= IDENTIFIER_LENGTH_MIN:
-                self._identifiers.add(value)
-                if in_logs and self._tally.logs is not None:
-                    self._tally.logs.know(value, member)
+            if not isinstance(value, str) or len(value) < IDENTIFIER_LENGTH_MIN:
+                continue
+            if in_logs and self._tally.logs is not None and value not in self._in_logs:
+                self._in_logs.add(value)
+                self._tally.logs.know(value, member)
+            self._identifiers[value] = value.encode("utf-8", "surrogatepass")
 
     def _leaks(self, exchange: Exchange) -> list[Fault]:
         if not isinstance(exchange.answer, HttpAnswer):
             return []
         body = exchange.answer.body
         headers = "\n".join(value for _, value in exchange.answer.headers).encode("latin-1")
-        for identifier in self._identifiers:
+        for identifier, encoded in self._identifiers.items():
             for place, said in (("body", body), ("headers", headers)):
-                if identifier.encode() in said:
+                if encoded in said:
                     fault = Fault(
                         rules=("WC-PRIV-1",),
                         what=f"the {place} of the answer repeats an identifier of the request",
@@ -375,16 +386,26 @@ class Session:
         )
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _as_json(members: Mapping[str, Any]) -> bytes:
+    return _encode(members).encode()
+
+
 def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = False) -> Sent:
     """An exchange as one line of a sequence."""
     answered = exchange.answer
-    members = json_object(answered.body) if isinstance(answered, HttpAnswer) else None
+    members = None
     status = answered.status if isinstance(answered, HttpAnswer) else 0
-    if exchange.binding is Binding.MCP and isinstance(came, Result | Problem):
+    if isinstance(came, Result | Problem):
         members = came.members
-        # What HTTP would say: the status of the message that carries a tool result says nothing.
-        told_status = members.get("status") if isinstance(came, Problem) else status
-        status = told_status if type(told_status) is int else status
+        if exchange.binding is Binding.MCP and isinstance(came, Problem):
+            # What HTTP would say: the status of the message with a tool result says nothing.
+            told_status = members.get("status")
+            status = told_status if type(told_status) is int else status
+    elif isinstance(answered, HttpAnswer):
+        members = json_object(answered.body)
     if isinstance(answered, Lost):
         told = answered.reason
     elif isinstance(came, Unknown):
