@@ -12,10 +12,10 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import h11
@@ -572,6 +572,16 @@ class Flight:
             request_id=request_id,
         )
 
+    @property
+    def deadline(self) -> float:
+        """When it is given up, by the monotonic clock in seconds."""
+        return self._deadline
+
+    @property
+    def opened(self) -> socket.socket:
+        """The connection that it goes by, where it has one."""
+        return self._socket
+
     def fileno(self) -> int:
         """For selectors; negative when there is no connection."""
         return -1 if self._lost is not None else self._socket.fileno()
@@ -593,6 +603,101 @@ class Flight:
         self._client.close()
 
 
+Owner = TypeVar("Owner")
+
+
+class Pool(Generic[Owner]):
+    """Clients over which as many requests are under way at once as there are of them.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, clients: Iterable[Client]) -> None:
+        self._clients = list(clients)
+        self._free = list(range(len(self._clients)))
+        self._under_way: dict[int, tuple[Owner, Flight]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._watched: dict[int, socket.socket] = {}
+        self._at_once: list[int] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another request may be sent."""
+        return bool(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is under way."""
+        return bool(self._under_way)
+
+    def send(self, owner: Owner, compose: Callable[[Client], Flight]) -> None:
+        """Send what is composed for one of the clients; ``owner`` is told of with its answer."""
+        assert self._free, "no client is free"
+        client = self._clients[self._free[-1]]
+        flight = compose(client)
+        place = self._free.pop()
+        self._under_way[place] = (owner, flight)
+        flight.release()
+        if flight.fileno() < 0:
+            self._at_once.append(place)
+        else:
+            self._watch(place, flight.opened)
+
+    def landed(self) -> list[tuple[Owner, Exchange]]:
+        """Wait until some were answered, or given up at their deadlines: whose, and what came."""
+        while True:
+            ended, self._at_once = self._at_once, []
+            deadlines = [flight.deadline for _, flight in self._under_way.values()]
+            wait = 0.0 if ended else max(0.0, min(deadlines) - time.monotonic())
+            for key, _ in self._selector.select(wait):
+                if key.data not in self._under_way:
+                    self._watch(key.data, None)  # closed or chatty while nothing was asked
+                elif self._under_way[key.data][1].read_some():
+                    ended.append(key.data)
+            now = time.monotonic()
+            for place, (_, flight) in self._under_way.items():
+                if flight.deadline <= now and place not in ended and flight.read_some():
+                    ended.append(place)
+            if ended:
+                return [self._ended(place) for place in ended]
+
+    def close(self) -> None:
+        """Close all connections, whatever is still under way."""
+        self._selector.close()
+        for client in self._clients:
+            client.close()
+
+    def __enter__(self) -> "Pool[Owner]":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        self.close()
+
+    def _ended(self, place: int) -> tuple[Owner, Exchange]:
+        owner, flight = self._under_way.pop(place)
+        self._free.append(place)
+        exchange = flight.landed()
+        if self._watched.get(place) is not None and self._watched[place].fileno() < 0:
+            self._watch(place, None)
+        return owner, exchange
+
+    def _watch(self, place: int, opened: socket.socket | None) -> None:
+        """Watch a client's connection, in the place of the one that it had before."""
+        before = self._watched.get(place)
+        if before is opened:
+            return
+        if before is not None:
+            # By what it is, for it may be closed, and have no descriptor any more.
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(before)
+            del self._watched[place]
+        if opened is not None:
+            self._selector.register(opened, selectors.EVENT_READ, place)
+            self._watched[place] = opened
+
+
 def land_all(flights: Iterable[Flight]) -> list[Exchange]:
     """Wait for the answers of many requests at once, each within its own deadline."""
     flights = list(flights)
@@ -606,7 +711,7 @@ def land_all(flights: Iterable[Flight]) -> list[Exchange]:
         while len(landed) < len(flights):
             ready = selector.select(timeout=0.1)
             waiting = {key.data for key in selector.get_map().values()}
-            late = [(i, None) for i in waiting if time.monotonic() >= flights[i]._deadline]  # noqa: SLF001
+            late = [(i, None) for i in waiting if time.monotonic() >= flights[i].deadline]
             for index, key in [*((key.data, key) for key, _ in ready), *late]:
                 descriptor = key.fd if key is not None else flights[index].fileno()
                 if index not in landed and flights[index].read_some():

@@ -16,7 +16,7 @@ A check that provoked 2, 3 or 4 with a control says so, and gets them like anyth
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -30,7 +30,15 @@ from checkpoint_conformance.answers import (
     json_object,
     read,
 )
-from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
+from checkpoint_conformance.client import (
+    JSON_HEADERS,
+    Client,
+    Exchange,
+    Flight,
+    Headers,
+    HttpAnswer,
+    Lost,
+)
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
 from checkpoint_conformance.logs import digits
@@ -67,6 +75,15 @@ class ViolationError(Exception):
 
 class LostError(Exception):
     """The outcome of a request is unknown, so the oracle cannot go on with its workflow."""
+
+
+class RateLimitedError(Exception):
+    """A request was refused with ``RATE_LIMITED``, and changed nothing."""
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__("RATE_LIMITED again and again")
+        self.wait_seconds = wait_seconds
+        """How long to wait before it is sent again."""
 
 
 class TargetGoneError(Exception):
@@ -188,10 +205,49 @@ class Session:
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            time.sleep(_wait_seconds(read(exchange)))
-        why = "RATE_LIMITED again and again"
+            refused = RateLimitedError(_wait_seconds(read(exchange)))
+            time.sleep(refused.wait_seconds)
+        self.lost(str(refused), exchange)
+        raise LostError(str(refused))
+
+    # -- sending in two halves -----------------------------------------------------------
+
+    def composing(self, request: Request) -> Callable[[Client], Flight]:
+        """What makes a flight of a request, over whichever client it is given.
+
+        Raises:
+            TargetGoneError: as :meth:`ask`; the flight's maker does too.
+        """
+        members = format_request(self.identity, request)
+        self.know(members)
+        body = _as_json(members)
+        self._expect_somebody()
+
+        def compose(client: Client) -> Flight:
+            try:
+                return client.compose("POST", TOOL_PATH, body, JSON_HEADERS)
+            except ProtocolError as error:
+                raise _shut_out(error) from None
+
+        return compose
+
+    def landed(self, request: Request, exchange: Exchange, moves: list[Move] | None) -> Told:
+        """Judge what a flight of a request came to. ``moves`` as in :meth:`judge_answer`.
+
+        Raises:
+            RateLimitedError: it was refused unseen, and is to be sent again.
+            ViolationError, LostError, TargetGoneError: as :meth:`send`.
+        """
+        came = self.settle(exchange)
+        if came is None:
+            raise RateLimitedError(_wait_seconds(read(exchange)))
+        return self.judge_answer(request, exchange, came, moves)
+
+    def lost(self, why: str, exchange: Exchange) -> None:
+        """Count a request whose answer is not waited for any longer."""
         self._tally.lose(why, self._named(exchange))
-        raise LostError(why)
+
+    # -- sending anything else -----------------------------------------------------------
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
         """Send whatever request; raises as :meth:`ask` does, but that any answer is one."""
@@ -209,13 +265,16 @@ class Session:
             self.report(fault)
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
-        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
-            why = self._tally.lost_why.most_common(1)[0][0]
-            raise TargetGoneError(f"the target stopped answering: {why}")
+        self._expect_somebody()
         try:
             return self._client.exchange(method, path, body, headers)
         except ProtocolError as error:
-            raise TargetGoneError(f"its MCP endpoint lets no client in again: {error}") from None
+            raise _shut_out(error) from None
+
+    def _expect_somebody(self) -> None:
+        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
+            why = self._tally.lost_why.most_common(1)[0][0]
+            raise TargetGoneError(f"the target stopped answering: {why}")
 
     def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
         """What an exchange with the tool came to; None when it is to be sent again later.
@@ -423,6 +482,10 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
         on_controls=on_controls,
         binding=exchange.binding,
     )
+
+
+def _shut_out(error: ProtocolError) -> TargetGoneError:
+    return TargetGoneError(f"its MCP endpoint lets no client in again: {error}")
 
 
 def _wait_seconds(came: Answer) -> float:

@@ -20,6 +20,7 @@ from checkpoint_conformance.client import (
     Lost,
     LostReason,
     Outgoing,
+    Pool,
     UrlError,
     land_all,
     outgoing,
@@ -286,6 +287,58 @@ def test_many_land_even_when_one_never_answers() -> None:
         for client in clients:
             client.close()
     assert sorted(kinds) == ["HttpAnswer", "HttpAnswer", "Lost"]
+
+
+def test_a_pool_tells_each_as_it_lands() -> None:
+    """A late one does not keep the others waiting, and is given up at its own deadline."""
+    go_on = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        while request := request_of(connection):
+            if b"late" in request:
+                go_on.wait(5)
+            connection.sendall(OK)
+
+    with talking(talk) as url:
+        address = Address.parse(url)
+        clients = [Client(address, seconds_max=0.5) for _ in range(2)]
+        with Pool[str](clients) as pool:
+            landed: list[tuple[str, type]] = []
+            room = [pool.has_room]
+            pool.send("late", lambda client: client.compose("POST", "/late", b"{}"))
+            for name in ("a", "b", "c"):
+                pool.send(name, lambda client: client.compose("POST", "/x", b"{}"))
+                room.append(pool.has_room)
+                landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            go_on.set()
+    assert room == [True, False, False, False]
+    assert landed == [("a", HttpAnswer), ("b", HttpAnswer), ("c", HttpAnswer), ("late", Lost)]
+
+
+def test_a_pool_opens_what_was_closed_again() -> None:
+    """Connections that the server closes after each answer, and one that it never lets open."""
+    closed = threading.Semaphore(0)
+
+    def talk(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK)
+        connection.close()
+        closed.release()
+
+    with talking(talk) as url, Pool[int]([Client(Address.parse(url)) for _ in range(2)]) as pool:
+        for number in range(6):
+            pool.send(number, lambda client: client.compose("POST", "/x", b"{}"))
+            ((owner, exchange),) = pool.landed()
+            assert (owner, type(exchange.answer)) == (number, HttpAnswer)
+            assert closed.acquire(timeout=5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with Pool[int]([Client(Address.parse(f"http://127.0.0.1:{port}"))]) as pool:
+        pool.send(6, lambda client: client.compose("POST", "/x", b"{}"))
+        ((_, refused),) = pool.landed()
+    assert isinstance(refused.answer, Lost)
+    assert refused.answer.reason == LostReason.REFUSED
 
 
 def test_headers_and_base_path_are_sent() -> None:
