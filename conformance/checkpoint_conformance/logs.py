@@ -26,6 +26,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "d": "observation_key",
     "e": "evidence_fingerprint",
 }
+_CODES: Final = {name: code for code, name in _MEMBERS.items()}
 _OTHER: Final = "f"
 _MADE_UP: Final = re.compile(
     rb"[0-9a-f]{%d}([a-f])%s" % (_DIGITS_MIN, MARK.encode()), re.IGNORECASE
@@ -41,8 +42,8 @@ PLACES_MAX: Final = 20
 
 def digits(member: str, number: int) -> str:
     """So many lower-case hexadecimal digits that nobody has used, and that a log is known by."""
-    code = next((code for code, name in _MEMBERS.items() if name == member), _OTHER)
-    return secrets.token_hex(number)[: number - len(MARK) - 1] + code + MARK
+    made_up = number - len(MARK) - 1
+    return secrets.token_hex((made_up + 1) // 2)[:made_up] + _CODES.get(member, _OTHER) + MARK
 
 
 def is_made_up(text: str) -> bool:

@@ -258,17 +258,22 @@ class Run:
             tally=self.tally,
         )
 
-    def advance(self, milliseconds: int, *sessions: Session) -> None:
+    def advance(self, milliseconds: int, *sessions: Session) -> Sent:
         """Move the frozen clock, and note it in the sequences that go on after it."""
         assert self.controls is not None
         assert isinstance(self.clock, FrozenClock)
         sent = self.controls.advance(self.clock, milliseconds)
         for session in sessions:
-            # A sequence that moves the clock begins by freezing it, or it cannot be repeated.
-            frozen = any(line.on_controls for line in session.sequence)
-            if not frozen and self._freeze is not None:
-                session.sequence.insert(0, self._freeze)
-            session.waited(milliseconds, [sent])
+            self.waited(session, milliseconds, sent)
+        return sent
+
+    def waited(self, session: Session, milliseconds: int, sent: Sent) -> None:
+        """Note in a sequence that the frozen clock moved; ``sent`` is what moved it."""
+        # A sequence that moves the clock begins by freezing it, or it cannot be repeated.
+        frozen = any(line.on_controls for line in session.sequence)
+        if not frozen and self._freeze is not None:
+            session.sequence.insert(0, self._freeze)
+        session.waited(milliseconds, [sent])
 
     @contextmanager
     def frozen(self) -> Iterator[FrozenClock]:

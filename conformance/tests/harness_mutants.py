@@ -102,8 +102,8 @@ _ORACLE: Final = (
         "true-is-one",
         "Compares values without their JSON types.",
         "Clients that are strict about types would be the first to find out.",
-        "return type(expected) is type(got) and expected == got",
-        "return expected == got",
+        "if type(due) is not type(came) or due != came:",
+        "if due != came:",
         "test_what_is_wrong_is_named[true-for-1]",
         "test_what_is_wrong_is_named[15.0-for-15]",
     ),
@@ -241,7 +241,7 @@ _ANSWERS: Final = (
         "any-encoding-is-json",
         "Lets the JSON library guess the encoding, and takes NaN.",
         "What a strict client cannot read would pass (RFC 8259).",
-        'json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)',
+        '_DECODER.decode(body.decode("utf-8"))',
         "json.loads(body)",
         "test_what_is_not_one_json_object_in_utf_8_is_none[utf-16]",
         "test_what_is_not_one_json_object_in_utf_8_is_none[nan]",
@@ -479,6 +479,62 @@ _TALLY: Final = (
     ),
 )
 
+_fixed = _of("fixed_sequences.py", "test_fixed_sequences.py")
+_FIXED: Final = (
+    _fixed(
+        "a-lost-answer-is-passed-over",
+        "Goes on with a sequence whose answer was lost as if it had come.",
+        "The next answers would be judged by a record that nobody knows.",
+        """        except LostError:
+            self._begin_anew(going)
+            return
+""",
+        """        except LostError:
+            going.place += 1
+            if going.place < len(going.sequence.requests):
+                self._wait(going)
+                return
+""",
+        "test_a_lost_answer_begins_that_one_anew_alone",
+    ),
+    _fixed(
+        "a-fault-ends-them-all",
+        "Stops at the first fault of any sequence.",
+        "What is wrong in one place would hide what is wrong in all others.",
+        """            self._run.tally.fail(error.failure)
+        self._ended()
+""",
+        """            self._run.tally.fail(error.failure)
+            self._now.clear()
+        self._ended()
+""",
+        "test_a_fault_in_one_ends_that_one_alone",
+    ),
+    _fixed(
+        "waits-are-forgotten",
+        "Does not note in a sequence that the clock moved.",
+        "A failure at a deadline could neither be shown nor repeated.",
+        "            if waited_ms > 0:",
+        "            if waited_ms > 10**9:",
+        "test_a_sequence_remembers_its_own_waits_and_can_be_repeated_alone",
+    ),
+    _fixed(
+        "sent-before-it-is-due",
+        "Sends everything at once, whatever the clock shows.",
+        "No deadline would be reached, and every lapse go unjudged.",
+        "going.begun_ms + due.at_ms > clock.now_ms:",
+        "going.begun_ms + due.at_ms < 0:",
+        "test_the_clock_moves_once_for_all",
+    ),
+    _fixed(
+        "all-at-once-where-the-rate-is-limited",
+        "Goes on with many at once after a refusal for the rate.",
+        "Requests would use up each other's admission, and be given up.",
+        "            self._patient = True",
+        "            self._patient = False",
+        "test_where_the_rate_is_limited_one_is_sent_after_the_other",
+    ),
+)
 _session = _of("session.py", "test_session.py")
 _LEAK: Final = "test_an_identifier_is_found_wherever_an_answer_repeats_it"
 _LOST: Final = "test_what_may_have_been_applied_is_lost"
@@ -1154,6 +1210,7 @@ HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
             *_VERDICT,
             *_TALLY,
             *_SESSION,
+            *_FIXED,
             *_SHOWING,
             *_PRIVACY,
             *_JUDGING,

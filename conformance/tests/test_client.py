@@ -2,19 +2,28 @@
 
 import socket
 import threading
+from dataclasses import replace
+from itertools import pairwise
 
+import h11
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from raw_server import Talk, answering, http, request_of, talking
 
 from checkpoint_conformance.client import (
     ANSWER_BYTES_MAX,
     Address,
+    AnswerReader,
     Client,
     HttpAnswer,
     Lost,
     LostReason,
+    Outgoing,
+    Pool,
     UrlError,
     land_all,
+    outgoing,
 )
 
 OK = http("200 OK", b'{"a":1}')
@@ -88,6 +97,120 @@ def test_every_framing_is_read(wire: bytes) -> None:
         answer = client.exchange("POST", "/x", b"{}").answer
     assert isinstance(answer, HttpAnswer)
     assert (answer.status, answer.body) == (200, b'{"a":1}')
+
+
+def _read(sent: Outgoing, pieces: list[bytes]) -> tuple[HttpAnswer | Lost | None, bool, bytes]:
+    """What comes of an answer in pieces, whether the connection stays, and what is left over."""
+    reader = AnswerReader(sent)
+    came: HttpAnswer | Lost | None = None
+    for piece in pieces:
+        came = reader.feed(piece)
+        if came is not None:
+            break
+    stays = isinstance(came, HttpAnswer) and reader.may_be_used_again
+    return came, stays, reader.surplus if stays else b""
+
+
+_STATUS_LINES = (
+    b"HTTP/1.1 200 OK|HTTP/1.1 409 Conflict|HTTP/1.1 503|HTTP/1.0 200 OK|HTTP/1.1 204 No Content"
+    b"|HTTP/1.1 304 |HTTP/1.1 100 Continue|HTTP/1.1 600 x|HTTP/1.1 200 \xc3\xa4|HTTP/1.1 2000 OK"
+    b"|HTTP/1.1  200 OK|HTTP/2 200"
+).split(b"|")
+_FIELDS = (
+    b"content-type: application/json|X-Odd:\t a  b\t |x-empty:|x: \xff|a b: c|connection: close"
+    b"|Connection: Keep-Alive|connection: a, b|no colon| fold|transfer-encoding: chunked"
+    b"|transfer-encoding: gzip|x: a\x00|x: a\nb: c|content-length: 3|content-length: 3, 3"
+    b"|content-length: +3|content-length: 9"
+).split(b"|")
+
+
+@given(
+    line=st.sampled_from(_STATUS_LINES),
+    fields=st.lists(st.sampled_from(_FIELDS), max_size=4),
+    length=st.sampled_from([b"Content-Length: 3", b"content-length: 0", None]),
+    body=st.sampled_from([b"abc", b"", b"ab", b"abcHTTP/1.1 200 OK", b"3\r\nabc\r\n0\r\n\r\n"]),
+    method=st.sampled_from(["POST", "HEAD", "GET"]),
+    asked=st.sampled_from([(), (("connection", "close"),)]),
+    cuts=st.lists(st.integers(0, 200), max_size=3),
+    ends=st.booleans(),
+)
+def test_the_short_way_of_reading_says_what_h11_says(
+    line: bytes,
+    fields: list[bytes],
+    length: bytes | None,
+    body: bytes,
+    method: str,
+    asked: tuple[tuple[str, str], ...],
+    cuts: list[int],
+    ends: bool,
+) -> None:
+    """Of every answer, in whatever pieces: the same outcome, the same end, the same rest."""
+    head = b"\r\n".join([line, *fields, *([] if length is None else [length])])
+    wire = head + b"\r\n\r\n" + body
+    edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
+    pieces = [wire[a:b] for a, b in pairwise(edges)] + [b""] * ends
+    sent = outgoing(Address.parse("http://127.0.0.1"), method, "/x", b"", asked)
+    by_h11 = replace(sent, plain=False)
+    assert _read(sent, pieces) == _read(by_h11, pieces)
+
+
+def test_an_ordinary_answer_is_read_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without h11, though head and body come apart and a proxy says that it keeps the line open."""
+    sent = outgoing(Address.parse("http://127.0.0.1"), "POST", "/x", b"{}", ())
+    monkeypatch.setattr(h11, "Connection", None)
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: a\r\nConnection: keep-alive\r\nContent-Length: 7\r\n\r\n"
+    )
+    headers = (("content-type", "a"), ("connection", "keep-alive"), ("content-length", "7"))
+    answer = HttpAnswer(status=200, headers=headers, body=b'{"a":1}')
+    assert (answer, True, b"") == _read(sent, [head, b'{"a"', b":1}"])
+
+
+def test_what_comes_unasked_stands_before_the_next_answer() -> None:
+    """Whoever reads the same connection on takes it for the beginning of what follows."""
+
+    def talk(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK + b"more")
+        request_of(connection)
+        connection.sendall(OK)
+
+    with talking(talk) as url, Client(Address.parse(url)) as client:
+        first, second = (client.exchange("POST", "/x", b"{}").answer for _ in range(2))
+    assert isinstance(first, HttpAnswer)
+    assert first.body == b'{"a":1}'
+    assert isinstance(second, Lost)
+    assert second.reason == LostReason.NOT_HTTP
+
+
+def test_a_short_request_goes_out_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a long one without its last byte first, which is when it counts as called."""
+    pieces: list[bytes] = []
+    send = socket.socket.sendall
+
+    def noted(self: socket.socket, data: bytes) -> None:
+        pieces.append(data)
+        send(self, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", noted)
+
+    def talk(connection: socket.socket) -> None:
+        for _ in range(2):
+            request_of(connection)
+            connection.send(OK)
+
+    with talking(talk) as url, Client(Address.parse(url)) as client:
+        for body in (b"short", b"x" * 20_000):
+            client.exchange("POST", "/x", body)
+    assert [piece.partition(b"\r\n\r\n")[2] for piece in pieces[:2]] == [b"short", b"x" * 19_999]
+    assert pieces[2:] == [b"x"]
+
+
+def test_a_header_that_is_none_is_refused_every_time() -> None:
+    """By h11, before anything is sent."""
+    for _ in range(2):
+        with pytest.raises(h11.LocalProtocolError):
+            outgoing(Address.parse("http://127.0.0.1"), "GET", "/", b"", (("a b", "c"),))
 
 
 def test_a_connection_is_kept_and_one_that_was_closed_is_opened_again() -> None:
@@ -164,6 +287,58 @@ def test_many_land_even_when_one_never_answers() -> None:
         for client in clients:
             client.close()
     assert sorted(kinds) == ["HttpAnswer", "HttpAnswer", "Lost"]
+
+
+def test_a_pool_tells_each_as_it_lands() -> None:
+    """A late one does not keep the others waiting, and is given up at its own deadline."""
+    go_on = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        while request := request_of(connection):
+            if b"late" in request:
+                go_on.wait(5)
+            connection.sendall(OK)
+
+    with talking(talk) as url:
+        address = Address.parse(url)
+        clients = [Client(address, seconds_max=0.5) for _ in range(2)]
+        with Pool[str](clients) as pool:
+            landed: list[tuple[str, type]] = []
+            room = [pool.has_room]
+            pool.send("late", lambda client: client.compose("POST", "/late", b"{}"))
+            for name in ("a", "b", "c"):
+                pool.send(name, lambda client: client.compose("POST", "/x", b"{}"))
+                room.append(pool.has_room)
+                landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            go_on.set()
+    assert room == [True, False, False, False]
+    assert landed == [("a", HttpAnswer), ("b", HttpAnswer), ("c", HttpAnswer), ("late", Lost)]
+
+
+def test_a_pool_opens_what_was_closed_again() -> None:
+    """Connections that the server closes after each answer, and one that it never lets open."""
+    closed = threading.Semaphore(0)
+
+    def talk(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK)
+        connection.close()
+        closed.release()
+
+    with talking(talk) as url, Pool[int]([Client(Address.parse(url)) for _ in range(2)]) as pool:
+        for number in range(6):
+            pool.send(number, lambda client: client.compose("POST", "/x", b"{}"))
+            ((owner, exchange),) = pool.landed()
+            assert (owner, type(exchange.answer)) == (number, HttpAnswer)
+            assert closed.acquire(timeout=5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with Pool[int]([Client(Address.parse(f"http://127.0.0.1:{port}"))]) as pool:
+        pool.send(6, lambda client: client.compose("POST", "/x", b"{}"))
+        ((_, refused),) = pool.landed()
+    assert isinstance(refused.answer, Lost)
+    assert refused.answer.reason == LostReason.REFUSED
 
 
 def test_headers_and_base_path_are_sent() -> None:

@@ -177,7 +177,7 @@ def _arguments(run: Run) -> None:
         body = None if arguments is None else json.dumps(arguments).encode()
         with run.new_client() as client:
             assert isinstance(client, McpClient)
-            flight = client.prepare_call(body)
+            flight = client.compose_call(body)
             flight.release()
             exchange = flight.land()
         came = session.settle(exchange)
