@@ -7,17 +7,20 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.session import ViolationError
+
+if TYPE_CHECKING:
+    from hypothesis import settings
 
 CODEC_FILE: Final = "codec-v2-utf-8.json.gz"
 _KINDS: Final[dict[str, type[ViolationError]]] = {}
 
 
-def draw(drawn: Callable[[], None], *, examples: int) -> None:
-    """Run a test of Hypothesis (what ``given`` makes), with settings of our own.
+def draw(play: Callable[["settings"], None], *, examples: int, steps: int = 1) -> None:
+    """Run something that Hypothesis drives, with settings of our own.
 
     Every violation must be in the tally when it is raised; here none comes out. Whatever else
     is raised inside does.
@@ -28,16 +31,19 @@ def draw(drawn: Callable[[], None], *, examples: int) -> None:
 
     try:
         with at_home():
-            settings(
-                max_examples=examples,
-                phases=[Phase.generate, Phase.shrink],
-                database=None,
-                deadline=None,
-                derandomize=False,
-                report_multiple_bugs=True,
-                verbosity=Verbosity.quiet,
-                suppress_health_check=list(HealthCheck),
-            )(drawn)()
+            play(
+                settings(
+                    max_examples=examples,
+                    stateful_step_count=steps,
+                    phases=[Phase.generate, Phase.shrink],
+                    database=None,
+                    deadline=None,
+                    derandomize=False,
+                    report_multiple_bugs=True,
+                    verbosity=Verbosity.quiet,
+                    suppress_health_check=list(HealthCheck),
+                )
+            )
     except (ViolationError, Flaky, BaseExceptionGroup) as error:
         # A fault that did not show again (Flaky) brings what was raised along.
         others = [e for e in _leaves(error) if not isinstance(e, ViolationError | Flaky)]

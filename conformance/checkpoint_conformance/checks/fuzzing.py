@@ -9,6 +9,7 @@ replaced before a body is sent (decision D9).
 """
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,6 @@ from checkpoint_model import ErrorCode, parse_request, schemas
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS, OPENAPI_PATH, TOOL_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import jsonschema_rs
     from hypothesis.strategies import SearchStrategy
     from schemathesis import GenerationMode
@@ -130,9 +129,13 @@ def _drawn(run: Run, operation: Any, mode: "GenerationMode") -> None:
 
     strategy: SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
     drawn: Callable[[], None] = seed(run.seed)(given(strategy)(send))
-    draw(drawn, examples=run.profile.fuzz_examples)
+    draw(lambda settings: _play(settings, drawn), examples=run.profile.fuzz_examples)
     for why in stopped:
         raise why
+
+
+def _play(settings: Any, drawn: Callable[[], None]) -> None:
+    settings(drawn)()
 
 
 def _send(run: Run, case: Any) -> None:
