@@ -7,7 +7,6 @@ last byte of a request can be held back so that many requests are released at on
 """
 
 import contextlib
-import re
 import selectors
 import socket
 import ssl
@@ -32,15 +31,7 @@ _WHOLE_BYTES_MAX: Final = 16384
 _HTTP: Final = b"HTTP/"
 _USER_AGENT: Final = "workflow-checkpoint"
 _ACCEPT: Final = "application/json, application/problem+json"
-_HEADS_KEPT: Final = 1024
-_HOP_BY_HOP: Final = frozenset({"connection", "upgrade", "expect", "te", "trailer"})
-_STATUS_LINE: Final = re.compile(rb"HTTP/1\.1 ((?!204|304)[2-5][0-9]{2})(?: [\t -~]*)?\r\n")
-"""Of an answer that has a body."""
-_FIELD: Final = re.compile(rb"([-!#$%&'*+.^_`|~0-9a-zA-Z]+):[ \t]*([!-~](?:[\t -~]*[!-~])?)?[ \t]*")
-"""A header in visible ASCII."""
-_ORDINARY: Final = {b"connection": b"keep-alive", b"transfer-encoding": None}
-"""What these say, if anything, where nothing is out of the ordinary."""
-_LENGTH: Final = re.compile(rb"[0-9]{1,7}")
+_REQUESTS_KEPT: Final = 1024
 
 
 class LostReason:
@@ -156,18 +147,12 @@ JSON_HEADERS: Final[Headers] = (("content-type", "application/json"),)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outgoing:
-    """One request as it goes out: what the reader of its answer must know, and its bytes."""
+    """One request as it goes out."""
 
-    request: h11.Request
-    head: bytes
-    body: bytes
-    plain: bool
-    """Whether it asks for an ordinary answer on a connection that stays open."""
-
-    @property
-    def wire(self) -> bytes:
-        """The whole of it."""
-        return self.head + self.body
+    connection: h11.Connection
+    """The protocol's state once it has gone out."""
+    wire: bytes
+    """The whole of it."""
 
 
 def outgoing(address: Address, method: str, path: str, body: bytes, headers: Headers) -> Outgoing:
@@ -177,18 +162,23 @@ def outgoing(address: Address, method: str, path: str, body: bytes, headers: Hea
         h11.LocalProtocolError: a header is none.
     """
     length = len(body) if body or method == "POST" else None
-    target = address.base_path + path
-    request, head, plain = _head(address.host_header, method, target, tuple(headers), length)
-    return Outgoing(request=request, head=head, body=body, plain=plain)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
+    request = _request(
+        address.host_header, method, address.base_path + path, tuple(headers), length
+    )
+    wire = connection.send(request) or b""
+    if body:
+        wire += connection.send(h11.Data(data=body)) or b""
+    return Outgoing(connection=connection, wire=wire + (connection.send(h11.EndOfMessage()) or b""))
 
 
-@lru_cache(maxsize=_HEADS_KEPT)
-def _head(
+@lru_cache(maxsize=_REQUESTS_KEPT)
+def _request(
     host: str, method: str, target: str, headers: Headers, length: int | None
-) -> tuple[h11.Request, bytes, bool]:
-    """A request's head, checked and written by h11: once, for a run sends few different ones."""
+) -> h11.Request:
+    """A request's head, looked at by h11 once: a run sends few different ones."""
     names = {name for name, _ in headers}
-    request = h11.Request(
+    return h11.Request(
         method=method,
         target=target,
         headers=[
@@ -200,17 +190,10 @@ def _head(
             *([] if length is None else [("content-length", str(length))]),
         ],
     )
-    plain = method not in ("HEAD", "CONNECT") and not _HOP_BY_HOP & {n.lower() for n in names}
-    return request, h11.Connection(h11.CLIENT).send(request) or b"", plain
 
 
 class AnswerReader:
     """Reads one answer as its bytes come, and tells how the connection stands after it.
-
-    An answer whose head can be read in one way only, and says how long the body is, is read here:
-    that is nearly every one, and costs a tenth of what the protocol in full does. Whatever else
-    comes goes to h11 from its first byte on, so that h11 alone decides what is HTTP and what is
-    not. (A test holds the short way to what h11 makes of the same bytes.)
 
     Args:
         sent: the request.
@@ -218,37 +201,23 @@ class AnswerReader:
     """
 
     def __init__(self, sent: Outgoing, surplus: bytes = b"") -> None:
-        self._sent = sent
-        self._data = surplus
-        self._short = sent.plain and not surplus
-        self._begun = False
-        self._status = 0
-        self._headers: tuple[tuple[str, str], ...] | None = None
-        self._body_starts = self._body_ends = 0
-        self._connection: h11.Connection | None = None
+        self._connection = sent.connection
+        self._surplus = surplus
+        self._response: h11.Response | None = None
         self._parts: list[bytes] = []
+        self._begun = False
 
     def feed(self, data: bytes) -> HttpAnswer | Lost | None:
         """Read on; None while more is to come. Empty data is the end of the stream."""
         if not self._begun:
+            data, self._surplus = self._surplus + data, b""
             if not data:
                 return Lost(reason=LostReason.CLOSED, detail="")
             if not data.startswith(_HTTP[: len(data)]):
                 shown = data[:40].decode("ascii", "backslashreplace")
                 return Lost(reason=LostReason.NOT_HTTP, detail=f"it begins with {shown!r}")
         self._begun = True
-        if self._connection is None:
-            self._data += data
-            self._short = self._short and bool(data) and self._read_head()
-            if self._short:
-                return self.so_far() if len(self._data) >= self._body_ends else None
         try:
-            if self._connection is None:
-                self._connection, self._headers = self._in_full(), None
-                # The end of the stream comes by itself, after all that came before it.
-                came = self._understood(self._data)
-                if data or came is not None:
-                    return came
             return self._understood(data)
         except h11.RemoteProtocolError as error:
             reason = LostReason.NOT_HTTP if data else LostReason.CUT
@@ -260,79 +229,34 @@ class AnswerReader:
 
     @property
     def may_be_used_again(self) -> bool:
-        """Whether the connection is ready for another request, once the answer is complete."""
+        """Whether the connection is ready for another request."""
         connection = self._connection
-        if connection is None:
-            return self._short
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
     @property
     def surplus(self) -> bytes:
         """What came after the answer: it stands before the next one."""
-        if self._connection is None:
-            return self._data[self._body_ends :]
         return bytes(self._connection.trailing_data[0])
 
     def so_far(self) -> HttpAnswer | None:
         """The answer as far as it has come; None before its head."""
-        if self._headers is None:
+        if self._response is None:
             return None
-        if self._connection is None:
-            body = self._data[self._body_starts : self._body_ends]
-        else:
-            body = b"".join(self._parts)
-        return HttpAnswer(status=self._status, headers=self._headers, body=body)
-
-    def _read_head(self) -> bool:
-        """Read the head; whether it leaves nothing for h11 to decide."""
-        if self._headers is not None:
-            return True
-        line = _STATUS_LINE.match(self._data)
-        end = self._data.find(b"\r\n\r\n")
-        if line is None or end < line.end():
-            return False
-        headers, length = [], b""
-        for field in self._data[line.end() : end].split(b"\r\n"):
-            match = _FIELD.fullmatch(field)
-            if match is None:
-                return False
-            name, value = match[1].lower(), match[2] or b""
-            if name == b"content-length":
-                if length or _LENGTH.fullmatch(value) is None:
-                    return False
-                length = value
-            elif name == b"transfer-encoding" or (
-                name == b"connection" and value.lower() != b"keep-alive"
-            ):
-                return False
-            headers.append((name.decode("ascii"), value.decode("ascii")))
-        if not length or int(length) > ANSWER_BYTES_MAX:
-            return False
-        self._status, self._headers = int(line[1]), tuple(headers)
-        self._body_starts = end + 4
-        self._body_ends = self._body_starts + int(length)
-        return True
-
-    def _in_full(self) -> h11.Connection:
-        """The protocol's own account of the connection, the request sent."""
-        connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
-        connection.send(self._sent.request)
-        if self._sent.body:
-            connection.send(h11.Data(data=self._sent.body))
-        connection.send(h11.EndOfMessage())
-        return connection
+        return HttpAnswer(
+            status=self._response.status_code,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in self._response.headers
+            ),
+            body=b"".join(self._parts),
+        )
 
     def _understood(self, data: bytes) -> HttpAnswer | Lost | None:
-        assert self._connection is not None
         self._connection.receive_data(data)
         while True:
             event = self._connection.next_event()
             if isinstance(event, h11.Response):
-                self._status = event.status_code
-                self._headers = tuple(
-                    (name.decode("latin-1"), value.decode("latin-1"))
-                    for name, value in event.headers
-                )
+                self._response = event
             elif isinstance(event, h11.Data):
                 self._parts.append(bytes(event.data))
                 if sum(map(len, self._parts)) > ANSWER_BYTES_MAX:

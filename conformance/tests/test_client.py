@@ -2,24 +2,18 @@
 
 import socket
 import threading
-from dataclasses import replace
-from itertools import pairwise
 
 import h11
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from raw_server import Talk, answering, http, request_of, talking
 
 from checkpoint_conformance.client import (
     ANSWER_BYTES_MAX,
     Address,
-    AnswerReader,
     Client,
     HttpAnswer,
     Lost,
     LostReason,
-    Outgoing,
     Pool,
     UrlError,
     land_all,
@@ -97,73 +91,6 @@ def test_every_framing_is_read(wire: bytes) -> None:
         answer = client.exchange("POST", "/x", b"{}").answer
     assert isinstance(answer, HttpAnswer)
     assert (answer.status, answer.body) == (200, b'{"a":1}')
-
-
-def _read(sent: Outgoing, pieces: list[bytes]) -> tuple[HttpAnswer | Lost | None, bool, bytes]:
-    """What comes of an answer in pieces, whether the connection stays, and what is left over."""
-    reader = AnswerReader(sent)
-    came: HttpAnswer | Lost | None = None
-    for piece in pieces:
-        came = reader.feed(piece)
-        if came is not None:
-            break
-    stays = isinstance(came, HttpAnswer) and reader.may_be_used_again
-    return came, stays, reader.surplus if stays else b""
-
-
-_STATUS_LINES = (
-    b"HTTP/1.1 200 OK|HTTP/1.1 409 Conflict|HTTP/1.1 503|HTTP/1.0 200 OK|HTTP/1.1 204 No Content"
-    b"|HTTP/1.1 304 |HTTP/1.1 100 Continue|HTTP/1.1 600 x|HTTP/1.1 200 \xc3\xa4|HTTP/1.1 2000 OK"
-    b"|HTTP/1.1  200 OK|HTTP/2 200"
-).split(b"|")
-_FIELDS = (
-    b"content-type: application/json|X-Odd:\t a  b\t |x-empty:|x: \xff|a b: c|connection: close"
-    b"|Connection: Keep-Alive|connection: a, b|no colon| fold|transfer-encoding: chunked"
-    b"|transfer-encoding: gzip|x: a\x00|x: a\nb: c|content-length: 3|content-length: 3, 3"
-    b"|content-length: +3|content-length: 9"
-).split(b"|")
-
-
-@given(
-    line=st.sampled_from(_STATUS_LINES),
-    fields=st.lists(st.sampled_from(_FIELDS), max_size=4),
-    length=st.sampled_from([b"Content-Length: 3", b"content-length: 0", None]),
-    body=st.sampled_from([b"abc", b"", b"ab", b"abcHTTP/1.1 200 OK", b"3\r\nabc\r\n0\r\n\r\n"]),
-    method=st.sampled_from(["POST", "HEAD", "GET"]),
-    asked=st.sampled_from([(), (("connection", "close"),)]),
-    cuts=st.lists(st.integers(0, 200), max_size=3),
-    ends=st.booleans(),
-)
-def test_the_short_way_of_reading_says_what_h11_says(
-    line: bytes,
-    fields: list[bytes],
-    length: bytes | None,
-    body: bytes,
-    method: str,
-    asked: tuple[tuple[str, str], ...],
-    cuts: list[int],
-    ends: bool,
-) -> None:
-    """Of every answer, in whatever pieces: the same outcome, the same end, the same rest."""
-    head = b"\r\n".join([line, *fields, *([] if length is None else [length])])
-    wire = head + b"\r\n\r\n" + body
-    edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
-    pieces = [wire[a:b] for a, b in pairwise(edges)] + [b""] * ends
-    sent = outgoing(Address.parse("http://127.0.0.1"), method, "/x", b"", asked)
-    by_h11 = replace(sent, plain=False)
-    assert _read(sent, pieces) == _read(by_h11, pieces)
-
-
-def test_an_ordinary_answer_is_read_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without h11, though head and body come apart and a proxy says that it keeps the line open."""
-    sent = outgoing(Address.parse("http://127.0.0.1"), "POST", "/x", b"{}", ())
-    monkeypatch.setattr(h11, "Connection", None)
-    head = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: a\r\nConnection: keep-alive\r\nContent-Length: 7\r\n\r\n"
-    )
-    headers = (("content-type", "a"), ("connection", "keep-alive"), ("content-length", "7"))
-    answer = HttpAnswer(status=200, headers=headers, body=b'{"a":1}')
-    assert (answer, True, b"") == _read(sent, [head, b'{"a"', b":1}"])
 
 
 def test_what_comes_unasked_stands_before_the_next_answer() -> None:
