@@ -433,6 +433,8 @@ def _started_servers(
         stack.callback(program.stop)
         servers.append(_Server(description=described, program=program))
     for server in servers:
+        stack.callback(server.program.ask_to_stop)  # every one, before the first is waited for
+    for server in servers:
         wait_for_server(server.description, server.program)
     return servers
 

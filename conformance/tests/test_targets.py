@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from checkpoint_conformance import process_guardian
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.processes import LOG_NAME, running
 from checkpoint_conformance.rules import RuleClass
@@ -213,6 +214,32 @@ def test_what_was_started_is_stopped_whole(tmp_path: Path, stubborn: bool) -> No
         assert all(map(is_there, pids))
     wait_until_gone(pids)
     assert "listening, with a child" in (tmp_path / "logs" / LOG_NAME).read_text()
+
+
+LEAVES_A_CHILD = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the child says its word first
+leader = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == leader:
+    time.sleep(0.001)
+print(os.getppid(), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only process 1 adopts")
+def test_what_a_program_leaves_behind_is_reaped_by_its_guardian() -> None:
+    """Process 1 takes its time over it: what was killed is gone at once all the same."""
+    guarded = (sys.executable, "-c", LEAVES_A_CHILD)
+    with subprocess.Popen(
+        [sys.executable, "-I", process_guardian.__file__, "30", "-", *guarded],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as guardian:
+        assert guardian.stdout is not None
+        assert guardian.stdout.read() == f"{guardian.pid}\n"
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="not run: reads /proc")
