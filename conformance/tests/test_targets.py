@@ -269,18 +269,24 @@ def test_it_is_stopped_when_the_harness_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "ready_seconds", "said"),
     [
-        (("no-such-program-anywhere",), "No such file or directory"),
-        ((sys.executable, "-c", "print('cannot find the store'); raise SystemExit(3)"), "status 3"),
-        ((sys.executable, "-c", "import time; time.sleep(600)"), "Nothing answered at"),
+        (("no-such-program-anywhere",), 30, "No such file or directory"),
+        (
+            (sys.executable, "-c", "print('cannot find the store'); raise SystemExit(3)"),
+            30,
+            "status 3",
+        ),
+        ((sys.executable, "-c", "import time; time.sleep(600)"), 0.5, "Nothing answered at"),
     ],
 )
 def test_what_does_not_start_is_explained(
-    tmp_path: Path, command: tuple[str, ...], said: str
+    tmp_path: Path, command: tuple[str, ...], ready_seconds: float, said: str
 ) -> None:
     """With what it printed, in bounded time."""
-    start = Start(command=command, directory=tmp_path, ready_seconds=0.5, stop_seconds=0.2)
+    start = Start(
+        command=command, directory=tmp_path, ready_seconds=ready_seconds, stop_seconds=0.2
+    )
     with (
         pytest.raises(LaunchError) as error,
         running(Description(url="http://127.0.0.1:${port}", start=start)),
