@@ -306,6 +306,7 @@ def fault_access(
         missing=missing,
         durability=description.durability or Durability.NONE,
         starts=description.start is not None,
+        apart=description.start is not None and description.store_command is not None,
         deploy=partial(_deployed_within, description, wrapped),
     )
 
