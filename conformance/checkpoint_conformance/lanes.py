@@ -33,6 +33,9 @@ from checkpoint_conformance.run import Check, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Tally, Timing
 
+JOBS_BY_DEFAULT_MAX: Final = 4
+"""More gain nothing: so little may be done beside what must be alone. And a target that somebody
+else runs need not expect more connections."""
 INTERRUPT_SECONDS_MAX: Final = 30.0
 """How long a lane may take to tell what it saw, and to stop what it started, once it is told to."""
 END_SECONDS_MAX: Final = 5.0
@@ -535,7 +538,7 @@ def jobs_by_default() -> int:
     The one more is for the checks that wait: for a deadline, a store that is away, a server that
     starts.
     """
-    return processors() + 1
+    return min(processors() + 1, JOBS_BY_DEFAULT_MAX)
 
 
 def processors() -> int:

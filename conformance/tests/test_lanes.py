@@ -1,8 +1,11 @@
 """Checks side by side: what they see is what one after the other sees, however they end."""
 
+import io
+import json
 import os
 import pickle
 import signal
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +16,13 @@ from typing import Any
 import pytest
 from looking_away import Quiet
 from modelled import NOWHERE, model_at_url, model_server
+from raw_server import Talk, http, request_of, talking
+from rich.console import Console
 
 from checkpoint_conformance import logs
 from checkpoint_conformance.answers import Fault
 from checkpoint_conformance.checks import CHECKS
-from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.deployment import deployed
 from checkpoint_conformance.faults import Durability, FaultAccess, Kind
 from checkpoint_conformance.lanes import (
@@ -32,11 +37,14 @@ from checkpoint_conformance.lanes import (
 )
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mutants.proxy import Forward, Message, with_members
+from checkpoint_conformance.preflight import serves_several
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import PROFILES, Check, Run, Target
 from checkpoint_conformance.session import TargetGoneError, fresh_identity, fresh_key
 from checkpoint_conformance.tally import Failure, Tally, Timing
 from checkpoint_conformance.targets import Description
+from checkpoint_conformance.terminal import LiveProgress
+from checkpoint_model.vocabulary import TOOL_PATH
 
 HANGS_SECONDS_MAX = 60
 """How long something here waits to be interrupted; only a test that fails takes so long."""
@@ -486,3 +494,77 @@ def test_what_a_lane_sent_is_looked_for_in_the_logs(tmp_path: Any) -> None:
     log.write_text(f"a {made_up}\nb w_{'k' * 20}\n")
     looking.look()
     assert [place.member for place in looking.places] == ["holder", "workflow_key"]
+
+
+# -- whether there are lanes at all ----------------------------------------------------------
+
+
+def nobody(message: Message) -> HttpAnswer:
+    """Whom there is nothing to forward to."""
+    raise AssertionError(message)
+
+
+def one_at_a_time() -> Talk:
+    """A right server that serves a connection to its end before it takes up the next."""
+    turn, serve = threading.Lock(), model_server()
+
+    def talk(connection: socket.socket) -> None:
+        with turn:
+            while request := request_of(connection):
+                body = request.partition(b"\r\n\r\n")[2]
+                message = Message(method="POST", path=TOOL_PATH, headers={}, body=body)
+                answer = serve(message, nobody)
+                kind = answer.header("content-type") or ""
+                connection.sendall(http(f"{answer.status} x", answer.body, kind))
+
+    return talk
+
+
+LIMITED = {
+    **dict.fromkeys(("type", "title", "detail", "recovery"), "x"),
+    "status": 429,
+    "code": "RATE_LIMITED",
+    "retry": True,
+    "retry_after_seconds": 1,
+}
+
+
+def limited(message: Message, forward: Forward) -> HttpAnswer:
+    """One that admits nobody now."""
+    del message, forward
+    headers = (("content-type", "application/problem+json"), ("retry-after", "1"))
+    return HttpAnswer(status=429, headers=headers, body=json.dumps(LIMITED).encode())
+
+
+def test_a_target_that_serves_one_connection_has_no_lanes() -> None:
+    """Nor has one that limits the rate: both are right, and gone through one check at a time."""
+    with talking(one_at_a_time()) as url:
+        target = Target(address=Address.parse(url), seconds_max=0.3)
+        assert not serves_several(target)
+    with model_at_url() as target:
+        assert serves_several(target)
+    with model_at_url(limited) as target:
+        assert not serves_several(target)
+
+
+# -- what is shown ---------------------------------------------------------------------------
+
+
+def test_every_lane_has_a_bar() -> None:
+    """One that came to its end is full; one that was stopped stays where it was."""
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=100, color_system=None)
+    with LiveProgress(console) as progress:
+        progress.check("The first", 0)
+        progress.check("The second", 1)
+        progress.advance(3, 10, 1)
+        progress.end(0)
+        progress.check("The third", 0)
+        progress.stopped()
+    last = text.getvalue().rsplit("The first", 1)[1]
+    first, second, third = last.splitlines()[:3]
+    assert "1/1" in first
+    assert "The second" in second
+    assert "3/10" in second
+    assert "The third" in third
+    assert "0/1" in third
