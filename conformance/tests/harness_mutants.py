@@ -768,8 +768,8 @@ _PRIVACY: Final = (
         "capitals-are-not-found-in-logs",
         "Does not find an identifier that was logged in capitals.",
         "One call of upper() would hide it.",
-        "% (_DIGITS_MIN, MARK.encode()), re.IGNORECASE\n",
-        "% (_DIGITS_MIN, MARK.encode())\n",
+        "% (_DIGITS_MIN, text.encode()), re.IGNORECASE\n",
+        "% (_DIGITS_MIN, text.encode())\n",
         "test_each_identifier_is_found_with_its_line_and_member",
     ),
     _logs(
@@ -1200,6 +1200,94 @@ _WHOLE: Final = (
     ),
 )
 
+_lanes = _of("lanes.py", "test_lanes.py")
+_added = _of("tally.py", "test_lanes.py")
+_LANES: Final = (
+    _added(
+        "lanes-forget-failures",
+        "Adds up what lanes counted, but for the failures.",
+        "A broken target would pass with two lanes and fail with one.",
+        "for failure in part.failures.values():",
+        "for failure in ():",
+        "test_no_failure_is_forgotten_and_of_two_the_first_is_kept",
+    ),
+    _added(
+        "lanes-forget-what-was-left-out",
+        "Does not take over why a check did not do all that it should.",
+        "What could not be tested would be green with two lanes.",
+        "for why in part.incomplete:",
+        "for why in ():",
+        "test_everything_that_was_counted_is_counted_once",
+    ),
+    _added(
+        "lanes-lose-no-answers",
+        "Does not take over how many answers were lost.",
+        "A target that answers every other request would pass with two lanes.",
+        "self.lost += part.lost",
+        "self.lost += 0",
+        "test_everything_that_was_counted_is_counted_once",
+    ),
+    _added(
+        "one-fault-is-told-as-two",
+        "Tells what only many answers show although single ones are wrong.",
+        "WC-CONC-1 would be blamed as well: no order explains what is decided wrongly.",
+        "if failure.of_many and broken_before:",
+        "if False:",
+        "test_what_only_many_show_is_told_where_nothing_else_is_broken",
+    ),
+    _lanes(
+        "storms-are-told-of-broken-targets",
+        "Counts a short storm although something before it is broken.",
+        "One fault would be told as two, and a seed would find more with lanes than without.",
+        "if task.only_unbroken and whole.failures:",
+        "if False:",
+        "test_what_says_nothing_of_what_is_broken_says_nothing[True]",
+    ),
+    _lanes(
+        "frozen-clocks-are-shared",
+        "Lets checks that use controls be beside others.",
+        "A clock that stands still for one would be a broken clock for the other: a false alarm.",
+        "if check.alone or check.needs_controls else",
+        "if check.alone else",
+        "test_where_a_check_may_be_done[walk-alone]",
+        "test_where_a_check_may_be_done[stateful-alone]",
+    ),
+    _lanes(
+        "alone-is-beside-who-shares",
+        "Begins what must be alone where somebody is already.",
+        "Whoever is there would see the clock stop, or a hundred connections.",
+        "return idle[0] if idle else None",
+        "return 0",
+        "test_what_must_be_alone_is[whole-2-1]",
+        "test_what_must_be_alone_is[whole-3-2]",
+    ),
+    _lanes(
+        "who-shares-is-beside-who-is-alone",
+        "Begins what may be shared where somebody must be alone.",
+        "It would be judged by a clock that another lane is moving.",
+        "if tasks and all(other.place is Place.SHARED for other in tasks)",
+        "if tasks",
+        "test_what_must_be_alone_is[whole-2-1]",
+        "test_what_must_be_alone_is[whole-3-2]",
+    ),
+    _lanes(
+        "faults-of-the-target-itself-overlap",
+        "Makes faults beside other checks although the target itself is what is harmed.",
+        "Every check meanwhile would lose its answers, or blame the target for them.",
+        "target.fault_access is not None and target.fault_access.apart:",
+        "target.fault_access is not None:",
+        "test_faults_of_what_others_use_are_made_alone",
+    ),
+    _lanes(
+        "lanes-that-die-saw-nothing",
+        "Takes a lane that ended by itself for one that has nothing to tell.",
+        "A crash of the harness would be a pass of fewer checks.",
+        '            raise LaneError(\n                f"a process',
+        '            return\n            raise LaneError(\n                f"a process',
+        "test_a_lane_that_dies_is_a_fault_of_the_harness",
+    ),
+)
+
 HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
     {
         mutant.name: mutant
@@ -1209,6 +1297,7 @@ HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
             *_CLOCK,
             *_VERDICT,
             *_TALLY,
+            *_LANES,
             *_SESSION,
             *_FIXED,
             *_SHOWING,

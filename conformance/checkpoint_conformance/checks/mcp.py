@@ -108,8 +108,10 @@ def tool_of(run: Run, session: Session) -> dict[str, Any]:
         ViolationError: it is not.
     """
     endpoint = run.endpoint
-    endpoint.heard = lambda exchange: session.note(exchange, None)
     try:
+        if endpoint.introduced is None:  # or else that would be a part of the sequence, or not
+            endpoint.meet()
+        endpoint.heard = lambda exchange: session.note(exchange, None)
         tools = endpoint.list_tools()
     except ProtocolError as error:
         tools, told = [], str(error)

@@ -72,5 +72,6 @@ CHECKS = (
         title="The test vectors, clock frozen",
         run=vectors,
         needs_controls=True,
+        seconds=3,
     ),
 )

@@ -356,12 +356,14 @@ CHECKS = (
         name="walk",
         title="Every decision row and graph cell",
         run=walk,
+        seconds=4,
         only_without_controls=True,
     ),
     Check(
         name="walk",
         title="Every decision row, graph cell and deadline, clock frozen",
         run=walk_frozen,
+        seconds=4,
         needs_controls=True,
     ),
 )
