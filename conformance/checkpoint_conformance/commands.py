@@ -23,8 +23,9 @@ _NO_TARGET: Final = "Which server? Give --url or --target."
     type=click.Choice(["quick", "default", "thorough"]),
     default="default",
     show_default=True,
-    help="How much to do. On a target with every class, on two quiet cores: quick about 25 s, "
-    "default a minute and a quarter, thorough many minutes.",
+    help="How much to do. Of the reference server, on two quiet cores: quick about 15 s, default "
+    "three quarters of a minute, thorough many minutes; a target that is one instance takes up to "
+    "twice as long.",
 )
 @click.option(
     "--seed", type=click.IntRange(0, SEED_MAX), help="Repeat the draws of an earlier run."

@@ -163,8 +163,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
     )
 }
-"""Of a target with every class, on two quiet cores: about 25 s, a minute and a quarter, and many
-minutes."""
+"""Of a target with every class, one check after the other on a quiet machine: half a minute, a
+minute and a half, and many minutes. In lanes it is half of that."""
 
 
 SHARD_EXAMPLES_MAX: Final = 250
