@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from modelled import model_server, run_on
 
 from checkpoint_conformance.checks import stateful
+from checkpoint_conformance.checks.drawing import draw
 from checkpoint_conformance.checks.stateful import Dice, Drawn
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.mutants.proxy import Forward, Message
@@ -17,6 +20,7 @@ from checkpoint_conformance.tally import Failure
 
 STEPS = 40
 BEGINNING_BYTES, STEP_BYTES = 32, 8
+PECULIAR = 987_654_321_123
 
 
 def test_a_byte_is_one_choice() -> None:
@@ -98,6 +102,27 @@ def test_a_target_that_is_gone_ends_the_drawing() -> None:
         stateful.stateful(run)
     assert run.tally.failures == {}
     assert run.tally.requests < 20
+
+
+def test_what_is_drawn_depends_on_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constant of a module outside site-packages is drawn by Hypothesis, and not by us."""
+    (tmp_path / "peculiar.py").write_text(f"PECULIAR = {PECULIAR}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_module("peculiar").PECULIAR == PECULIAR
+    drawn: list[int] = []
+
+    def note(number: int) -> None:
+        drawn.append(number)
+
+    test = seed(1)(given(st.integers())(note))
+    settings(max_examples=2000, database=None, phases=[Phase.generate])(test)()
+    assert PECULIAR in drawn
+    drawn.clear()
+    draw(seed(1)(given(st.integers())(note)), examples=2000)
+    assert len(drawn) > 1000
+    assert PECULIAR not in drawn
 
 
 def _actions(failure: Failure) -> list[str]:
