@@ -479,7 +479,7 @@ _TALLY: Final = (
     ),
 )
 
-_fixed = _of("fixed_sequences.py", "test_fixed_sequences.py")
+_fixed = _of("fixed_sequences.py", "test_fixed_sequences.py", slow=True)
 _FIXED: Final = (
     _fixed(
         "a-lost-answer-is-passed-over",
