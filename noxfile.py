@@ -232,9 +232,14 @@ def overhead(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure server, store's limit and peers side by side, into docs/performance.md."""
-    session.install("-e", ".[server,embedded,mcp]", "pytest", *dependencies("bench"))
-    session.env["PYTHONPATH"] = os.pathsep.join(["reference_server/tests", "model/tests"])
+    """Measure server, store's limit, peers and harness, into docs/performance.md (8 minutes).
+
+    With `-- --quick` less of everything (a minute); `-- --rounds N` for more of it.
+    """
+    session.install("-e", ".[server,embedded,load,mcp]", "pytest", *dependencies("bench"))
+    session.env["PYTHONPATH"] = os.pathsep.join(
+        ["reference_server/tests", "model/tests", "conformance/benchmarks"]
+    )
     session.run("python", "reference_server/benchmarks/bench.py", *session.posargs)
 
 
