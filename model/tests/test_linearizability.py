@@ -880,3 +880,28 @@ def test_a_clock_that_is_set_back_later_makes_a_lost_call_s_time_earlier(
     assert earliest is not None
     assert T + least_ms - 60 < earliest < T + least_ms - 40
     assert offsets.earliest_ms(2000 * MS) is None  # while it is moved
+
+
+def test_lost_answers_between_lives_cost_hardly_more_than_one_step_each() -> None:
+    """Records expire between the calls, and a claim whose answer was lost may begin each anew.
+
+    Whatever was tried of a life that is over is not tried again for the next.
+    """
+    load = Load(
+        clients=10,
+        calls_each=400,
+        workflows=40,
+        lost=0.2,
+        state_ttl_seconds=2,
+        answer_ms=50.0,
+        think_ms=50.0,
+    )
+    steps = judged = 0
+    for operations in simulate(Random(0), load).values():
+        seen = [one for one in map(see, operations) if one is not None]
+        found, search = linearizability._find(seen, linearizability.STEPS_MAX)
+        assert isinstance(found, Linearizable)
+        steps += 0 if search is None else search.steps
+        judged += len(seen)
+    assert judged == 4000
+    assert steps < 1.5 * judged
