@@ -772,7 +772,8 @@ class _Storm:
         in_flight = self._in_flight()
         hits = self._hits(bursts, in_flight, failures)
         gaps = self._gaps(bursts, in_flight)
-        failed = {rule for failure in failures for rule in failure["rules"]}
+        failed = _rules_of(one for one in failures if one["kind"] != UNDECIDED)
+        undecided = _rules_of(one for one in failures if one["kind"] == UNDECIDED) - failed
         if failures:  # what could not be decided is one, too
             verdict = Verdict.FAIL
         elif gaps:
@@ -786,11 +787,10 @@ class _Storm:
             f"{counts.lost + counts.untold:,} lost"
         )
         if broken:
-            named = {rule for one in failures if one["kind"] != UNDECIDED for rule in one["rules"]}
             said = []
             if self._broken:
                 fail = f"{len(self._broken):,} of {judged:,} workflows fail"
-                said.append(f"{fail} ({', '.join(sorted(named))})")
+                said.append(f"{fail} ({', '.join(sorted(failed))})")
             if self._undecided:
                 said.append(
                     f"{len(self._undecided):,} of {judged:,} workflows could not be decided "
@@ -822,11 +822,10 @@ class _Storm:
             "clients": len(self._clients),
             "workflows": dict(self._verdicts),
             "rules": {
-                rule: {
-                    "status": "failed" if rule in failed else "passed" if n else "not-run",
-                    "hits": n,
-                }
-                for rule, n in (hits | dict.fromkeys(sorted(failed - hits.keys()), 0)).items()
+                rule: {"status": _status_of(rule, n, failed, undecided), "hits": n}
+                for rule, n in (
+                    hits | dict.fromkeys(sorted((failed | undecided) - hits.keys()), 0)
+                ).items()
             },
             "failures": list(failures),
             "remarks": list(self._remarks),
@@ -1166,6 +1165,19 @@ def _burst(number: int, name: str, released: Sequence[_Release]) -> dict[str, An
             if one.flag
         ][:10],
     }
+
+
+def _rules_of(failures: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {rule for failure in failures for rule in failure["rules"]}
+
+
+def _status_of(rule: str, hits: int, failed: Collection[str], undecided: Collection[str]) -> str:
+    """As `judgement.schema.json` has it; what could not be decided is not said to be broken."""
+    if rule in failed:
+        return "failed"
+    if rule in undecided:
+        return "undecided"
+    return "passed" if hits else "not-run"
 
 
 def _contention(bursts: Sequence[Mapping[str, Any]], in_flight: Sequence[int]) -> dict[str, Any]:

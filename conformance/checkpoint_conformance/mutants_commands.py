@@ -77,6 +77,20 @@ def list_mutants(kinds: tuple[str, ...], form: str) -> None:
     help="First check the right server, N times over: a rule called broken is a false alarm.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many mutants are run at a time, each on servers of its own.",
+)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Add what became of each mutant to FILE (JSON lines), and skip those that are in it.",
+)
+@click.option(
     "--matrix",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -89,6 +103,8 @@ def run(
     whole: bool,
     every_check: bool,
     seeds: int,
+    jobs: int,
+    results: Path | None,
     matrix: Path | None,
 ) -> None:
     """Run mutants by name, or all of them, each against the checks assigned to it.
@@ -103,6 +119,7 @@ def run(
     """
     from checkpoint_conformance.launch import LaunchError
     from checkpoint_conformance.mutants import showing
+    from checkpoint_conformance.mutants.playing import How, PlayerLostError, ResultsError
     from checkpoint_conformance.mutants.zoo import UnknownMutantError, chosen
 
     if matrix is not None and (names or kinds):
@@ -111,11 +128,10 @@ def run(
         played = chosen(names, kinds)
     except UnknownMutantError as error:
         raise click.UsageError(str(error)) from None
+    how = How(profile=profile, whole=whole, every_check=every_check)
     try:
-        ran = showing.play(
-            played, profile=profile, whole=whole, every_check=every_check, seeds=seeds
-        )
-    except LaunchError as error:
+        ran = showing.play(played, how, seeds=seeds, jobs=jobs, results=results)
+    except (LaunchError, PlayerLostError, ResultsError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
     if matrix is not None:

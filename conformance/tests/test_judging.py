@@ -332,6 +332,7 @@ def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
     assert (failure["kind"], failure["rules"]) == ("unknown", ["WC-CONC-1"])
     assert failure["got"] == "it could not be decided within 5 steps of the model"
     assert storm["line"] == "1 of 1 workflows could not be decided within 5 steps"
+    assert storm["rules"]["WC-CONC-1"] == {"status": "undecided", "hits": 0}
     result = CliRunner().invoke(recheck, [str(tmp_path), "--steps", "5"])
     assert result.exit_code == 1
     assert "could not be decided within 5 steps" in result.output
@@ -361,6 +362,8 @@ def test_what_is_broken_is_told_apart_from_what_could_not_be_decided(tmp_path: P
         "1 of 2 workflows fail (WC-CONC-1, WC-STATUS-2); "
         "1 of 2 workflows could not be decided within 200 steps"
     )
+    told = {rule: found["status"] for rule, found in storm["rules"].items()}
+    assert (told["WC-CONC-1"], told["WC-STATUS-2"]) == ("failed", "failed")
 
 
 def test_an_answer_without_a_time_fails(tmp_path: Path) -> None:

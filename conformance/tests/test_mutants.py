@@ -1,6 +1,7 @@
 """Every mutant of the zoo is killed by the rules that it must name, and the zoo can be called."""
 
 import json
+import multiprocessing
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,10 +13,19 @@ from click.testing import CliRunner, Result
 from checkpoint_conformance import mutants_commands
 from checkpoint_conformance.checks import CHECKS, walk
 from checkpoint_conformance.cli import main
+from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.mutants import showing
 from checkpoint_conformance.mutants.cells import EVIDENCE_CELLS, SETTLED_CELLS, name_of
-from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, every_check
+from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome, every_check
 from checkpoint_conformance.mutants.mutant import Edit, Edited, Kind, Mutant
+from checkpoint_conformance.mutants.playing import (
+    How,
+    PlayerLostError,
+    _told,
+    known_results,
+    play_all,
+    write_results,
+)
 from checkpoint_conformance.mutants.zoo import ZOO
 from checkpoint_conformance.rules import Binding, rules
 from checkpoint_conformance.run import Run
@@ -230,13 +240,13 @@ def test_a_false_alarm_makes_the_command_fail(
 def test_the_page_counts_layers_and_false_alarms(keeper: Keeper) -> None:
     """Which check was first, and over how many runs of the right server nothing was said."""
     outcomes = [keeper.play(ZOO[name]) for name in ("starts-uncertain", "stays-abandoned")]
-    ran = showing.Ran(
-        outcomes=outcomes, profile="brief", whole=False, every_check=False, seeds=20, alarms={}
-    )
+    how = How(profile="brief", whole=False, every_check=False)
+    ran = showing.Ran(outcomes=outcomes, how=how, seeds=20, alarms={})
     page = showing.as_matrix(ran)
     assert "False alarms: 0 over 20 runs of every check" in page
     assert "| vectors | 1 | 1 | 1 |\n| walk | 1 | 1 | 1 |\n" in page
     assert "| WC-CLAIM-1 |  | walk |\n" in page
+    assert "| WC-CLAIM-1 | 1 | walk 1 |\n" in page
 
 
 def test_an_unknown_name_is_told_with_what_comes_near() -> None:
@@ -258,3 +268,111 @@ def test_the_page_is_of_today_s_zoo() -> None:
         start = page.index(table[0])
         assert page[start : start + len(table)] == table
     assert "Survivors: none." in page
+
+
+# -- many of them, side by side and on from where a run was stopped --------------------------------
+
+BRIEFLY = How(profile="brief", whole=False, every_check=False)
+
+
+def told_of(outcome: Outcome) -> tuple[object, ...]:
+    """An outcome but for its seconds."""
+    return outcome.mutant.name, outcome.fate, outcome.named, outcome.found, outcome.lost
+
+
+def test_mutants_that_are_played_side_by_side_come_to_the_same(keeper: Keeper) -> None:
+    """Each of them once, by whichever process."""
+    mutants = [ZOO[name] for name in ("recovers-as-claimed", "logs-bodies", "starts-uncertain")]
+    alone = [BRIEFLY.play(keeper, mutant) for mutant in mutants]
+    beside = sorted(play_all(mutants, BRIEFLY, jobs=2), key=lambda o: mutants.index(o.mutant))
+    assert [told_of(outcome) for outcome in beside] == [told_of(outcome) for outcome in alone]
+
+
+def test_a_player_that_ends_is_told_with_its_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What became of the mutant is unknown, which is not the same as a survivor."""
+    nobody = replace(ZOO["recovers-as-claimed"], name="nobody-knows-this-one")
+    with pytest.raises(PlayerLostError, match="played nobody-knows-this-one ended"):
+        list(play_all([nobody], BRIEFLY, jobs=2))
+    monkeypatch.setattr("checkpoint_conformance.mutants.zoo.ZOO", {nobody.name: nobody})
+    done = call("run", "--jobs", "2", nobody.name)
+    assert done.exit_code == 2
+    assert "Error: the process that played nobody-knows-this-one ended" in done.output
+
+
+def test_a_server_that_is_not_there_is_told_by_any_player() -> None:
+    """As in a run of one at a time; told of by the process that wanted it."""
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(LaunchError("it is not installed"))
+    with pytest.raises(LaunchError, match="it is not installed"):
+        _told(theirs, ZOO["recovers-as-claimed"])
+
+
+def test_a_run_goes_on_from_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the file is not played again, and counts like what was."""
+    played: list[str] = []
+    play = Keeper.play
+
+    def watched(keeper: Keeper, mutant: Mutant, **how: object) -> Outcome:
+        played.append(mutant.name)
+        return play(keeper, mutant, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Keeper, "play", watched)
+    results = tmp_path / "results.jsonl"
+    first = call("run", "--results", str(results), "starts-uncertain")
+    again = call("run", "--results", str(results), "recovers-as-claimed", "starts-uncertain")
+    assert (first.exit_code, again.exit_code) == (0, 0), again.output
+    assert played == ["starts-uncertain", "recovers-as-claimed"]
+    assert "1 mutant played before" in again.output
+    assert "2 mutants: 2 killed" in again.output
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    in_zoo = [name for name in ZOO if name in played]
+    assert [line["mutant"] for line in lines] == in_zoo
+    assert {line["mutant"]: line["found"] for line in lines}["starts-uncertain"] == {
+        "walk": ["WC-CLAIM-1"]
+    }
+    assert known_results(results, BRIEFLY)[0].mutant is ZOO[in_zoo[0]]
+
+
+def test_results_of_a_survivor_still_make_a_run_fail(tmp_path: Path) -> None:
+    """However long ago it was played."""
+    results = tmp_path / "results.jsonl"
+    survivor = Outcome(
+        mutant=ZOO["starts-uncertain"],
+        fate=Fate.SURVIVED,
+        named=(),
+        why=(),
+        lost=0,
+        seconds=1,
+    )
+    write_results(results, [survivor], BRIEFLY)
+    done = call("run", "--results", str(results), "starts-uncertain")
+    assert done.exit_code == 1
+    assert "1 mutant: 1 survived" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{}\n", "line 1: no result of a mutant"),
+        ("not JSON\n", "line 1: no result of a mutant"),
+        ("[1]\n", "line 1: no result of a mutant"),
+    ],
+)
+def test_a_file_that_holds_no_results_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    """Rather than written over."""
+    results = tmp_path / "results.jsonl"
+    results.write_text(text, encoding="utf-8")
+    done = call("run", "--results", str(results), "starts-uncertain")
+    assert done.exit_code == 2
+    assert why in done.output
+    assert results.read_text(encoding="utf-8") == text
+
+
+def test_results_of_another_way_to_play_are_not_mixed_with_these(tmp_path: Path) -> None:
+    """A brief run says less than a whole one."""
+    results = tmp_path / "results.jsonl"
+    write_results(results, [], BRIEFLY)
+    assert call("run", "--results", str(results), "starts-uncertain").exit_code == 0
+    done = call("run", "--results", str(results), "--whole", "starts-uncertain")
+    assert done.exit_code == 2
+    assert "line 1: played otherwise, with {'profile': 'brief', 'whole': False" in done.output

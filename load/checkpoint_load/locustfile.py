@@ -12,11 +12,12 @@ is Locust's exit status.
 
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import gevent
-from gevent import GreenletExit
+from gevent import GreenletExit, monkey
 from locust import User, task
 from locust import events as locust_events
 from locust.argument_parser import LocustArgumentParser
@@ -33,7 +34,7 @@ from checkpoint_load.limits import (
     OPEN_FILES_BESIDES,
 )
 from checkpoint_load.open_files import allow_open_files
-from checkpoint_load.plan import HEADERS_VARIABLE, Plan
+from checkpoint_load.plan import HEADERS_VARIABLE, LIFELINE_VARIABLE, Plan
 from checkpoint_load.storms import STORMS, play
 from checkpoint_model.vocabulary import TOOL_PATH
 
@@ -186,7 +187,22 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
 
 def coordinate(environment: Environment, **_: Any) -> None:
     """Bring users, history and verdict together."""
+    lifeline = os.environ.get(LIFELINE_VARIABLE)
+    if lifeline is not None:
+        # A thread of the system's: one that gevent switches would not run while the judge
+        # calculates, and one of its pool would be waited for at the end.
+        monkey.get_original("_thread", "start_new_thread")(_end_with, (int(lifeline),))
     _COORDINATORS[id(environment)] = Coordinator(environment)
+
+
+def _end_with(lifeline: int) -> None:
+    """End this process and those beside it when whoever started them is gone.
+
+    Killed itself, it could stop none of them, and the target would be stormed on and on.
+    """
+    while os.read(lifeline, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 events.init_command_line_parser.add_listener(add_options)

@@ -21,6 +21,8 @@ from checkpoint_load.storms import STORMS, Storm
 
 HEADERS_VARIABLE: Final = "WORKFLOW_CHECKPOINT_STORM_HEADERS"
 """The target's headers as a JSON object: arguments could be read by others on the machine."""
+LIFELINE_VARIABLE: Final = "WORKFLOW_CHECKPOINT_STORM_LIFELINE"
+"""Number of a descriptor whose end means that whoever started the storm is gone."""
 
 
 class PlanError(ValueError):

@@ -51,7 +51,7 @@ from checkpoint_load.limits import (
     ROUNDS_DEFAULT,
 )
 from checkpoint_load.open_files import OpenFilesError, allow_open_files
-from checkpoint_load.plan import HEADERS_VARIABLE
+from checkpoint_load.plan import HEADERS_VARIABLE, LIFELINE_VARIABLE
 from checkpoint_load.storms import STORMS
 from checkpoint_load.terminal import show
 
@@ -205,7 +205,13 @@ def _storm(
             f"--master-host … --master-port {options.master_port}",
             markup=False,
         )
-    environment = {**os.environ, HEADERS_VARIABLE: json.dumps(dict(target.headers))}
+    # Ours to hold, and closed by the system however this process ends.
+    theirs, ours = os.pipe()
+    environment = {
+        **os.environ,
+        HEADERS_VARIABLE: json.dumps(dict(target.headers)),
+        LIFELINE_VARIABLE: str(theirs),
+    }
     with (folder / report.LOCUST_LOG).open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - Locust, by our own interpreter
             _command(target, options, seed, folder, deployment),
@@ -213,9 +219,11 @@ def _storm(
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,
+            pass_fds=(theirs,),
             # Ctrl-C is for this process, which then tells Locust, and that its workers.
             start_new_session=True,
         )
+    os.close(theirs)
     faulting = None
     if deployment is not None:
         faulting = _faulting(deployment, target, options, seed, folder, process)
@@ -234,6 +242,7 @@ def _storm(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        os.close(ours)
 
 
 def _follow(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import psutil
 import pytest
 import trustme
 from real_server import SECONDS_MAX, Server, serving, wait_until
@@ -214,6 +215,29 @@ def test_ctrl_c_ends_it_at_once_with_what_there_is(server: Server, tmp_path: Pat
     calls = list(run.calls())
     assert len(calls) == report["storms"][0]["requests"] > 0
     assert "INCOMPLETE" in out
+
+
+def test_a_storm_ends_with_whoever_started_it(server: Server, tmp_path: Path) -> None:
+    """Killed, so that it could tell nobody: the target is stormed no longer."""
+    process = subprocess.Popen(
+        [*COMMAND, "claim", "--rounds", "100000", "--url", server.url, "--report", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until(
+            lambda: (tmp_path / "claim.jsonl").exists() or process.poll(),
+            "some rounds were played",
+            RUN_SECONDS_MAX,
+        )
+        locust = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.wait()
+    assert locust
+    _, left = psutil.wait_procs(locust, timeout=SECONDS_MAX)
+    assert not left
 
 
 _JUDGES_FOR_EVER = """

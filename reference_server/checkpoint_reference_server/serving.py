@@ -1,7 +1,6 @@
 """Runs the server: sockets, store, processes, and the lines that say where everything is."""
 
 import importlib.util
-import json
 import multiprocessing
 import os
 import resource
@@ -22,7 +21,7 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from checkpoint_model.vocabulary import CONTRACT_VERSION, MCP_PATH, TOOL_PATH
-from checkpoint_reference_server import clients
+from checkpoint_reference_server import clients, ready_file
 from checkpoint_reference_server.accounts import TokensError, read_tokens
 from checkpoint_reference_server.app import Settings, create_app
 from checkpoint_reference_server.callers import Callers
@@ -127,7 +126,12 @@ def serve(options: Options) -> None:
     _check(options)
     with ExitStack() as stack:
         if options.ready_file is not None:
-            _prepare(options.ready_file)
+            try:
+                ready_file.prepare(options.ready_file)
+            except OSError as error:
+                raise ServeError(
+                    f"cannot write the ready file {options.ready_file}: {error.strerror}"
+                ) from None
         listener = stack.enter_context(_listen(options.host, options.port))
         try:
             store = stack.enter_context(open_store(options.valkey_url))
@@ -389,10 +393,7 @@ class _Addresses:
                 "store": self._store.url,
                 "store_description": self._store.description,
             }
-            # Renamed into place, so that whoever waits for the file never reads half of it.
-            partial_file = _partial(self._ready_file)
-            partial_file.write_text(json.dumps(facts), encoding="utf-8")
-            partial_file.replace(self._ready_file)
+            ready_file.write(self._ready_file, facts)
 
 
 class _Server(uvicorn.Server):
@@ -466,20 +467,6 @@ def _create_worker(settings: Settings) -> ASGIApp:
     if parent is not None:
         _stop_after(parent.join)
     return create_app(settings)
-
-
-def _prepare(ready_file: Path) -> None:
-    """Remove what an earlier server wrote, and find out now whether a new one can be written."""
-    try:
-        ready_file.unlink(missing_ok=True)
-        _partial(ready_file).touch()
-        _partial(ready_file).unlink()
-    except OSError as error:
-        raise ServeError(f"cannot write the ready file {ready_file}: {error.strerror}") from None
-
-
-def _partial(ready_file: Path) -> Path:
-    return ready_file.with_name(f"{ready_file.name}.partial")
 
 
 def _listen(host: str, port: int) -> socket.socket:

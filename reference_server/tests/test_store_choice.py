@@ -17,6 +17,7 @@ from real_server import NO_ENGINE, OwnStore, own_store, valkey_binary
 
 from checkpoint_reference_server.store import (
     CONTAINER_IMAGE,
+    SOCKET_BYTES_MAX,
     Store,
     StoreError,
     container_engine_answers,
@@ -296,3 +297,34 @@ def test_no_engine_is_told_from_one(monkeypatch: pytest.MonkeyPatch, host: str) 
     """Whatever DOCKER_HOST says, asking is safe."""
     monkeypatch.setenv("DOCKER_HOST", host)
     assert container_engine_answers() is False
+
+
+@pytest.fixture
+def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A TMPDIR that is longer than a unix socket's path may be."""
+    folder = tmp_path / ("x" * SOCKET_BYTES_MAX)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_a_store_starts_where_folders_lie_deep(bare: Path, binary: Path, deep: Path) -> None:
+    """Its socket, whose path may have some hundred bytes, is then put elsewhere."""
+    on_path(bare, binary)
+    with open_store(None) as store:
+        assert not store.url.startswith(f"unix://{deep}")
+        with redis.Redis.from_url(store.url) as client:
+            assert client.ping()
+        folder = Path(store.url.removeprefix("unix://")).parent
+    assert not folder.exists()
+
+
+def test_a_store_without_a_folder_says_what_to_set(
+    bare: Path, binary: Path, deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rather than that Valkey cannot open a socket."""
+    on_path(bare, binary)
+    monkeypatch.setattr("checkpoint_reference_server.store._SHORT_FOLDERS", ())
+    with pytest.raises(StoreError, match="Set TMPDIR to another"), open_store(None):
+        pass
+    assert list(deep.iterdir()) == []

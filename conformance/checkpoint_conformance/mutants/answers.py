@@ -166,6 +166,8 @@ def _two_winners() -> Tamper:
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         answer = forward(message)
+        if not message.is_to_tool:
+            return answer  # a description need not be JSON
         key = str(message.json.get("workflow_key"))
         with lock:
             if answer.status == 200 and json.loads(answer.body).get("acquired"):
@@ -184,7 +186,9 @@ def _two_movers() -> Tamper:
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         answer = forward(message)
-        if answer.status != 200 or not json.loads(answer.body).get("observation_replayed"):
+        if not message.is_to_tool or answer.status != 200:
+            return answer
+        if not json.loads(answer.body).get("observation_replayed"):
             return answer
         with lock:
             if str(message.json["observation_key"]) in moved:
@@ -202,7 +206,7 @@ def _claims_block_each_other() -> Tamper:
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         if message.json.get("action") != "claim":
             return forward(message)
-        key = str(message.json["workflow_key"])
+        key = str(message.json.get("workflow_key"))
         with lock:
             blocked = len(busy) > 5 and key not in busy
             busy.add(key)
@@ -217,7 +221,11 @@ def _claims_block_each_other() -> Tamper:
 
 def _paused_claims_renew(message: Message, forward: Forward) -> HttpAnswer:
     answer = forward(message)
-    if answer.status == 503 and json.loads(answer.body).get("code") == "TOOL_PAUSED":
+    if (
+        message.is_to_tool
+        and answer.status == 503
+        and json.loads(answer.body).get("code") == "TOOL_PAUSED"
+    ):
         return with_members(
             replace(answer, status=200), code=..., acquired=True, stage="claimed", generation=1
         )

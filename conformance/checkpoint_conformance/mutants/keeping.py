@@ -7,7 +7,7 @@ workflows of its own, so nothing of one is seen by the next.
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -82,8 +82,8 @@ class Outcome:
     """What the check left out, where it did."""
     lost: int
     seconds: float
-    layers: tuple[str, ...] = ()
-    """The checks that failed, the first of them first."""
+    found: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the checks that failed, the first of them first, the rules that each named."""
     unanswered: bool = False
     """Whether so much was lost that a run of every check would not pass."""
 
@@ -91,6 +91,11 @@ class Outcome:
     def killed(self) -> bool:
         """Whether every rule that must be named was."""
         return self.fate is Fate.KILLED
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The checks that failed, the first of them first."""
+        return tuple(self.found)
 
 
 class _EnoughError(BaseException):
@@ -115,12 +120,13 @@ class _Watch(Tally):
     stops: bool = True
     goes_through_all: bool = False
     named: dict[str, None] = field(default_factory=dict)
-    layers: dict[str, None] = field(default_factory=dict)
+    found: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def fail(self, failure: Failure) -> None:
         super().fail(failure)
-        self.named |= dict.fromkeys(failure.fault.rules)
-        self.layers[layer_of(failure)] = None
+        rules = dict.fromkeys(failure.fault.rules)
+        self.named |= rules
+        self.found.setdefault(layer_of(failure), {}).update(rules)
         if self.stops and self.wanted <= self.named.keys():
             raise _EnoughError
 
@@ -171,6 +177,9 @@ class Keeper:
             target = stack.enter_context(self._made(mutant))
             if mutant.real_time:
                 target = replace(target, controls=None)
+            if not isinstance(mutant.fault, Faulty):
+                # Faults would be made of a deployment of right servers, and show nothing.
+                target = replace(target, fault_access=None)
             if target.logs is not None:
                 # What one mutant made the server log is not the next one's.
                 target = replace(target, logs=target.logs.anew())
@@ -340,7 +349,7 @@ class Keeper:
             why=(misfit,) if misfit else judged.gaps if instead else tuple(tally.incomplete),
             lost=tally.lost,
             seconds=seconds,
-            layers=tuple(tally.layers),
+            found={layer: tuple(rules) for layer, rules in tally.found.items()},
             unanswered=tally.lost > 0 and judged.verdict is not Verdict.PASS,
         )
 

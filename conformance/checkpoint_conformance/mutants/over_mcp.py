@@ -28,6 +28,8 @@ def changed(method: str, change: Callable[[Members], object]) -> Tamper:
         answer = forward(message)
         if not is_mcp_message(message) or message.json.get("method") != method:
             return answer
+        if answer.status != 200:
+            return answer  # refused before it was understood
         members = json.loads(answer.body)
         if "result" in members:
             change(members)
@@ -59,7 +61,7 @@ def _protocol_error(members: Members) -> None:
 def _no_old_clients(message: Message, forward: Forward) -> HttpAnswer:
     answer = forward(message)
     params = message.json.get("params") or {}
-    if params.get("protocolVersion") == Revision.JUNE_2025:
+    if answer.status == 200 and params.get("protocolVersion") == Revision.JUNE_2025:
         members = json.loads(answer.body)
         members["result"]["protocolVersion"] = str(Revision.NOVEMBER_2025)
         return replace(answer, body=json.dumps(members).encode())

@@ -4,14 +4,15 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
 
-from checkpoint_conformance.mutants import keeping
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome
 from checkpoint_conformance.mutants.mutant import Kind, Mutant
+from checkpoint_conformance.mutants.playing import How, known_results, play_all, write_results
 from checkpoint_conformance.mutants.zoo import EQUIVALENT
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES
@@ -27,8 +28,8 @@ _HEAD: Final = """\
 # Mutants
 
 Servers with one thing wrong, and the rules by which the harness catches each. Written by
-`nox -s mutants -- --matrix docs/mutants.md`; a test holds all but figures and the last two columns
-to the code. The single-point mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
+`nox -s matrix`; a test holds all but figures and what was found to the code. The single-point
+mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
 
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
@@ -74,9 +75,7 @@ class Ran:
     """Mutants that were run, and how."""
 
     outcomes: Sequence[Outcome]
-    profile: str
-    whole: bool
-    every_check: bool
+    how: How
     seeds: int
     """How often the right server was checked."""
     alarms: Mapping[int, tuple[str, ...]]
@@ -85,41 +84,47 @@ class Ran:
 
 def play(
     mutants: Sequence[Mutant],
+    how: How,
     *,
-    profile: str,
-    whole: bool,
-    every_check: bool = False,
     seeds: int = 0,
+    jobs: int = 1,
+    results: Path | None = None,
 ) -> Ran:
     """Run the right server, then mutants, with a line for each as it ends.
 
+    Args:
+        mutants: of the zoo.
+        how: in which way each is played.
+        seeds: how often the right server is checked before.
+        jobs: how many mutants are played at a time.
+        results: a file of outcomes: what is in it is not played again, and what is played is added.
+
     Raises:
         LaunchError: the server is not installed, or did not start.
+        PlayerLostError: a process that played a mutant ended.
+        ResultsError: ``results`` is no file of outcomes, or of another way to play.
     """
     output = Output(highlight=False, soft_wrap=True)
-    outcomes, alarms = [], {}
-    chosen = PROFILES.get(profile, BRIEF)
+    alarms = {}
+    known = {o.mutant.name: o for o in known_results(results, how)} if results else {}
     with Keeper() as keeper:
         for seed in range(1, seeds + 1):
-            named = keeper.alarms(seed, profile=chosen)
+            named = keeper.alarms(seed, profile=PROFILES.get(how.profile, BRIEF))
             if named:
                 alarms[seed] = named
             told = f"[red]✗[/] says {', '.join(named)}" if named else "[green]✓[/] says nothing"
             output.print(f"{told} of the right server, seed {seed}")
-        for mutant in mutants:
-            part = keeping.every_check if every_check else None
-            outcome = keeper.play(mutant, profile=chosen, whole=whole, instead=part)
-            outcomes.append(outcome)
+        if known:
+            output.print(f"{_number(len(known))} played before, by {results}")
+        left = [mutant for mutant in mutants if mutant.name not in known]
+        for outcome in play_all(left, how, jobs=jobs, keeper=keeper):
+            known[outcome.mutant.name] = outcome
+            if results is not None:
+                write_results(results, known.values(), how)
             output.print(_line(outcome))
+    outcomes = [known[mutant.name] for mutant in mutants]
     output.print(_summary(outcomes))
-    return Ran(
-        outcomes=outcomes,
-        profile=profile,
-        whole=whole,
-        every_check=every_check,
-        seeds=seeds,
-        alarms=alarms,
-    )
+    return Ran(outcomes=outcomes, how=how, seeds=seeds, alarms=alarms)
 
 
 def _line(outcome: Outcome) -> str:
@@ -158,6 +163,8 @@ def as_matrix(ran: Ran) -> str:
         + _figures(ran)
         + "\n## Layers\n\n"
         + _layers(ran)
+        + "\n## Rules and checks\n\n"
+        + _rules_and_checks(ran)
         + "\n## No mutants\n\n"
         + "\n".join(equivalent_lines())
         + "\n\n## Rule by rule\n\n"
@@ -169,11 +176,11 @@ def as_matrix(ran: Ran) -> str:
 
 
 def _figures(ran: Ran) -> str:
-    what = "every check of a run" if ran.every_check else "the check assigned to each"
-    until = "to the end" if ran.whole else "until it was killed"
+    what = "every check of a run" if ran.how.every_check else "the check assigned to each"
+    until = "to the end" if ran.how.whole else "until it was killed"
     outcomes = ran.outcomes
     lines = [
-        f"## Figures, of the profile `{ran.profile}`, {what}, {until}",
+        f"## Figures, of the profile `{ran.how.profile}`, {what}, {until}",
         "",
         "| kind | mutants | killed by the rules that must be named | seconds |",
         "|---|--:|--:|--:|",
@@ -206,6 +213,29 @@ def _layers(ran: Ran) -> str:
     for layer, _ in sorted(any_at_all.items(), key=lambda entry: (-first[entry[0]], entry[0])):
         counts = " | ".join(str(of_kind[layer, kind] or "") for kind in kinds)
         lines.append(f"| {layer} | {first[layer]} | {any_at_all[layer]} | {counts} |")
+    return "\n".join([*lines, ""])
+
+
+def _rules_and_checks(ran: Ran) -> str:
+    """Of each rule, how often it was named, and by which checks how often."""
+    named = Counter(rule for outcome in ran.outcomes for rule in outcome.named)
+    by_check = defaultdict[str, Counter[str]](Counter)
+    for outcome in ran.outcomes:
+        for layer, found in outcome.found.items():
+            for rule in found:
+                by_check[rule][layer] += 1
+    lines = [
+        "Of how many mutants each rule was named, and of how many by each check, whether it must",
+        "be named or not.",
+        "",
+        "| rule | mutants | by |",
+        "|---|--:|---|",
+    ]
+    for rule in rules():
+        if named[rule]:
+            most = sorted(by_check[rule].items(), key=lambda entry: (-entry[1], entry[0]))
+            checks = ", ".join(f"{layer} {count}" for layer, count in most)
+            lines.append(f"| {rule} | {named[rule]} | {checks} |")
     return "\n".join([*lines, ""])
 
 
