@@ -130,8 +130,10 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         """End it."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
     def do(self, **job: Any) -> Any:
         """One job; what came of it."""
