@@ -51,7 +51,7 @@ def chart(lines: Sequence[Line], *, title: str, x_label: str, y_label: str) -> s
 
     Args:
         lines: at least one, whose points have the same x; all numbers are greater than nothing.
-        title: what readers who do not see it are told, and what stands above.
+        title: what readers who do not see it are told.
         x_label: below the horizontal axis.
         y_label: above the vertical one, with its unit.
     """
@@ -117,7 +117,7 @@ def _style(lines: int) -> str:
 
 
 def _ticks(least: float, most: float) -> list[float]:
-    """Round numbers, one, two and five of each power of ten, from below the least to the most."""
+    """One, two and five of each power of ten, from below the least to above the most."""
     found = [
         nice * 10.0**power
         for power in range(floor(log10(least)) - 1, floor(log10(most)) + 2)
@@ -125,6 +125,10 @@ def _ticks(least: float, most: float) -> list[float]:
     ]
     first = max(i for i, tick in enumerate(found) if tick <= least)
     last = min(i for i, tick in enumerate(found) if tick >= most)
+    if most < 10 * least:
+        # On whole powers of ten, or what is nearly flat would look steep.
+        first -= first % len(_NICE)
+        last += -last % len(_NICE)
     ticks = found[first : max(last, first + 1) + 1]
     if len(ticks) > 2 * len(_NICE) + 1:
         # Of many only the powers of ten, with the ends.

@@ -236,6 +236,18 @@ CASES: dict[str, tuple[list[Operation], type]] = {
         .operations,
         Linearizable,
     ),
+    "two lives that went, and only one order of them in time": (
+        # What the second leaves room for depends on which of the two lost claims it was of.
+        History()
+        .lose(B, 1, applied_at_ms=0)
+        .call(replace(VERIFIED, holder="h_z", generation=2), 1500, (10, 11))
+        .lose(replace(A, state_ttl_seconds=2), 0, applied_at_ms=9000)
+        .call(replace(VERIFIED, holder="h_z"), 9500, (12, 13))
+        .lose(replace(C, state_ttl_seconds=60), 3, applied_at_ms=11_500)
+        .call(LOOK, 14_000, (14, 15))
+        .operations,
+        Linearizable,
+    ),
     "a lost holder that came too late": (
         # By the clocks it was sent half a second after its claim had lapsed.
         History()

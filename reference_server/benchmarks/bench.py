@@ -50,6 +50,8 @@ CONNECTIONS: Final = (1, 16, 64, 256)
 WORKS: Final = ("claim", "transition", "status", "losing", "life")
 QUICK_RECORDS: Final = 10_000
 READY_SECONDS_MAX: Final = 60.0
+KEY: Final = secrets.token_hex(32)
+"""Of all servers: a store takes the records of one key alone."""
 RECORDS: Final = (1_000, 10_000, 100_000, 1_000_000)
 """Live ones, beside which a claim's cost is measured."""
 RECORDS_PASSES: Final = 5
@@ -74,7 +76,7 @@ def serving(store_url: str, *arguments: str) -> Iterator[Service]:
         command = [sys.executable, "-m", "checkpoint_reference_server", "--port", "0"]
         command += ["--valkey-url", store_url, "--log-level", "warning", "--exit-with-input"]
         command += ["--ready-file", str(ready), "--mcp", *arguments]
-        environment = {**os.environ, "WORKFLOW_CHECKPOINT_HMAC_KEY": secrets.token_hex(32)}
+        environment = {**os.environ, "WORKFLOW_CHECKPOINT_HMAC_KEY": KEY}
         with _process(command, environment) as process:
             _wait(ready.exists, process)
             url = json.loads(ready.read_text())["url"]

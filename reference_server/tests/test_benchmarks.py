@@ -199,3 +199,11 @@ def test_a_picture_goes_by_powers_of_ten() -> None:
     assert dots[1] == ((dots[0][0] + dots[2][0]) / 2, (dots[0][1] + dots[2][1]) / 2)
     assert dots[0][0] < dots[2][0]
     assert dots[0][1] > dots[2][1]
+
+
+def test_what_is_nearly_flat_looks_so() -> None:
+    """A third more is drawn on a whole power of ten at least."""
+    line = Line("l", [(1, 27), (1000, 36)])
+    root = ElementTree.fromstring(chart([line], title="t", x_label="x", y_label="y"))
+    ends = [text.text for text in root.findall(f"{SVG}text") if text.get("text-anchor") == "end"]
+    assert ends == ["10", "20", "50", "100"]
