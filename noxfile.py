@@ -15,7 +15,8 @@ nox -s harness_mutants does a test of ours fail for every fault of the harness? 
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
-nox -s bench         how near is the server to the store's limit, and how far are others?
+nox -s bench         how near is the server to the store's limit, how far are others, and what
+                     does the harness take? (seven minutes)
 nox -s soak          does the server's memory stay flat over a million requests?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?

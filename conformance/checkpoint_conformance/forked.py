@@ -27,8 +27,8 @@ def processes_for(work: int, least: int) -> int:
         work: how much there is to do, in any unit.
         least: how much of it each has to have.
     """
-    if sys.platform != "linux":
-        return 1
+    if sys.platform != "linux" or multiprocessing.current_process().daemon:
+        return 1  # what ends with another process may start none
     if sum(1 for _ in _TASKS.iterdir()) > 1:  # one that holds a lock would hold it for ever
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, work // max(least, 1)))

@@ -85,3 +85,11 @@ class _Tasks:
 
     def iterdir(self) -> range:
         return range(self._count)
+
+
+def test_a_process_that_ends_with_another_forks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not be allowed to."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: CORES)
+    monkeypatch.setattr(forked, "_TASKS", _Tasks(1))
+    found = each(lambda _: processes_for(1000, 10), 2, processes=2)
+    assert found == [4, 1]
