@@ -15,7 +15,8 @@ nox -s harness_mutants does a test of ours fail for every fault of the harness? 
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
-nox -s bench         how near is the server to the store's limit, and how far are others?
+nox -s bench         how near is the server to the store's limit, how far are others, and what
+                     does the harness take? (seven minutes)
 nox -s soak          does the server's memory stay flat over a million requests?
 nox -s bench_judging how long does the judge of histories take, and how much memory?
 nox -s proofs        what is proved of the machine, and what is refuted?
@@ -245,9 +246,14 @@ def overhead(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure server, store's limit and peers side by side, into docs/performance.md."""
-    session.install("-e", ".[server,embedded,mcp]", "pytest", *dependencies("bench"))
-    session.env["PYTHONPATH"] = os.pathsep.join(["reference_server/tests", "model/tests"])
+    """Measure server, store's limit, peers and harness, into docs/performance.md (8 minutes).
+
+    With `-- --quick` less of everything (a minute); `-- --rounds N` for more of it.
+    """
+    session.install("-e", ".[server,embedded,load,mcp]", "pytest", *dependencies("bench"))
+    session.env["PYTHONPATH"] = os.pathsep.join(
+        ["reference_server/tests", "model/tests", "conformance/benchmarks"]
+    )
     session.run("python", "reference_server/benchmarks/bench.py", *session.posargs)
 
 

@@ -7,17 +7,19 @@ FOLDER`` they are kept there, and those of an earlier run are judged again.
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from math import log10
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from curves import Line, chart
 from simulated import Load, simulate
 
 from checkpoint_conformance.client import Lost
@@ -28,12 +30,13 @@ from checkpoint_model.linearizability import Linearizable, check
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 LOST = (0.0, 0.2)
-COLOURS = ("#06c", "#b30")
 TITLE = "Seconds of the processor that judging takes, by operations"
 CLIENTS = 100
 CALLS_PER_WORKFLOW = 100
 ONE_WORKFLOW = (100, 50)
 """Clients and calls of each, all on one workflow."""
+UNITS_A_MEGABYTE = 1 << 10 if sys.platform == "linux" else 1 << 20
+"""Of what the system says of memory."""
 BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "linearizability.md"
 CURVE = DOCUMENT.with_name("judging.svg")
@@ -75,18 +78,29 @@ def make(path: Path, operations: int, lost: float) -> None:
 
 
 def judge(folder: Path) -> dict[str, object]:
-    """Judge it, and say what that took: seconds, processor seconds, megabytes at most."""
+    """Judge it, and say what that took: seconds, processor seconds, megabytes at most.
+
+    Of this process and the one that it forks, whose memory is counted twice where they share it.
+    """
     began, used = time.perf_counter(), time.process_time()
     judgement = judge_folder(folder)
     (storm,) = judgement["storms"]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": time.perf_counter() - began,
-        "processor": time.process_time() - used,
-        "megabytes": peak / (1024 if sys.platform == "linux" else 1024 * 1024),
+        "processor": time.process_time() - used + others.ru_utime + others.ru_stime,
+        "megabytes": _peak_megabytes() + others.ru_maxrss / UNITS_A_MEGABYTE,
         "verdict": judgement["verdict"],
         "workflows": storm["workflows"],
     }
+
+
+def _peak_megabytes() -> float:
+    """Of this process, since it runs this program: the system's count begins before."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / UNITS_A_MEGABYTE
 
 
 def one_workflow(lost: float) -> tuple[float, int]:
@@ -110,45 +124,69 @@ def one_workflow(lost: float) -> tuple[float, int]:
     return sorted(taken)[2], count
 
 
-class Point(NamedTuple):
+class Judged(NamedTuple):
     """What judging one history took."""
 
     operations: int
     lost: float
+    workflows: int
+    history_mb: float
     seconds: float
-    """Of the processor."""
+    processor: float
+    """Seconds of the processor."""
+    megabytes: float
+    """Of memory, at most."""
 
 
-def measure(sizes: list[int], histories: Path) -> tuple[str, list[Point]]:
-    """The table, as Markdown, and the points of the curve."""
-    points: list[Point] = []
-    headings = (
-        "operations",
-        "workflows",
-        "answers lost",
-        "history",
-        "seconds",
-        "processor seconds",
-        "µs an operation",
-        "peak memory",
-    )
-    lines = [f"| {' | '.join(headings)} |", "|" + "--:|" * len(headings)]
+def measure(sizes: Sequence[int], histories: Path) -> Iterator[Judged]:
+    """Judge a history of each size, without lost answers and with some.
+
+    Args:
+        sizes: in operations.
+        histories: a folder, in which those that are not there are made.
+    """
     for operations in sizes:
         for lost in LOST:
             path = histories / f"{operations}-{lost:.0%}" / "mixed.jsonl"
             if not path.exists():
                 _in_a_process("make", str(path), str(operations), str(lost))
-            size = path.stat().st_size
             found = json.loads(_in_a_process("judge", str(path.parent)))
             assert found["verdict"] == "pass", found
-            points.append(Point(operations, lost, found["processor"]))
-            workflows = found["workflows"]["linearizable"]
-            lines.append(
-                f"| {operations:,} | {workflows:,} | {lost:.0%} | {size / 1e6:,.1f} MB "
-                f"| {found['seconds']:.1f} | {found['processor']:.1f} "
-                f"| {found['processor'] / operations * 1e6:.0f} | {found['megabytes']:,.0f} MB |"
+            yield Judged(
+                operations=operations,
+                lost=lost,
+                workflows=found["workflows"]["linearizable"],
+                history_mb=path.stat().st_size / 1e6,
+                seconds=found["seconds"],
+                processor=found["processor"],
+                megabytes=found["megabytes"],
             )
-            print(lines[-1], file=sys.stderr, flush=True)  # noqa: T201 - what it is for
+
+
+HEADINGS = (
+    "operations",
+    "workflows",
+    "answers lost",
+    "history",
+    "seconds",
+    "processor seconds",
+    "µs an operation",
+    "peak memory",
+)
+
+
+def row(one: Judged) -> str:
+    """One line of the table, as Markdown."""
+    return (
+        f"| {one.operations:,} | {one.workflows:,} | {one.lost:.0%} | {one.history_mb:,.1f} MB "
+        f"| {one.seconds:.1f} | {one.processor:.1f} "
+        f"| {one.processor / one.operations * 1e6:.0f} | {one.megabytes:,.0f} MB |"
+    )
+
+
+def table(judged: Sequence[Judged]) -> str:
+    """All that was measured, as Markdown."""
+    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "--:|" * len(HEADINGS), *map(row, judged)]
     lines += ["", "On one workflow, in memory:", ""]
     for lost in LOST:
         milliseconds, count = one_workflow(lost)
@@ -161,50 +199,21 @@ def measure(sizes: list[int], histories: Path) -> tuple[str, list[Point]]:
         "The seconds of the clock say more of whatever else ran on that machine; those of the "
         "processor are the judge's, though it shared the caches, too."
     )
-    lines += ["", f"({python}, one core of it. {said})", ""]
-    return "\n".join(lines), points
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    lines += ["", f"({python}, {cores} cores. {said})", ""]
+    return "\n".join(lines)
 
 
-def curve(points: list[Point]) -> str:
-    """Seconds of the processor by operations, as SVG; both by powers of ten."""
-    left, top, side, decades_x, decades_y = 60, 20, 90, (3, 6), (-2, 2)
-    right, bottom = left + side * 3, top + side * 4
-
-    def place(point: Point) -> tuple[float, float]:
-        return (
-            left + side * (log10(point.operations) - decades_x[0]),
-            bottom - side * (log10(point.seconds) - decades_y[0]),
+def curve(judged: Sequence[Judged]) -> str:
+    """Seconds of the processor by operations, as SVG."""
+    lines = [
+        Line(
+            f"{lost:.0%} of the answers lost",
+            [(one.operations, one.processor) for one in judged if one.lost == lost],
         )
-
-    drawn = []
-    for power in range(decades_x[0], decades_x[1] + 1):
-        x = left + side * (power - decades_x[0])
-        drawn.append(f'<path d="M{x} {top}V{bottom}" stroke="#bbb"/>')
-        drawn.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{10**power:,}</text>')
-    for power in range(decades_y[0], decades_y[1] + 1):
-        y = bottom - side * (power - decades_y[0])
-        drawn.append(f'<path d="M{left} {y}H{right}" stroke="#bbb"/>')
-        drawn.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{10.0**power:g} s</text>')
-    for number, (lost, colour) in enumerate(zip(LOST, COLOURS, strict=True)):
-        line = [place(point) for point in points if point.lost == lost]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
-        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in line]
-        y_legend = top + 18 + 18 * number
-        drawn.append(
-            f'<text x="{left + 10}" y="{y_legend}" fill="{colour}">{lost:.0%} of the answers lost'
-            "</text>"
-        )
-    drawn.append(
-        f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">operations judged'
-        ", by seconds of the processor</text>"
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 40} {bottom + 46}" '
-        f'width="{right + 40}" font-family="sans-serif" font-size="12" fill="#333">\n'
-        f"<title>{TITLE}</title>\n"
-        '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(drawn) + "\n</svg>\n"
-    )
+        for lost in LOST
+    ]
+    return chart(lines, title=TITLE, x_label="operations judged", y_label="seconds")
 
 
 def _in_a_process(*arguments: str) -> str:
@@ -230,12 +239,15 @@ def main() -> None:
     elif given.part == "judge":
         print(json.dumps(judge(given.folder)))  # noqa: T201 - read by the process above
     else:
+        judged = []
         with tempfile.TemporaryDirectory() as folder:
-            table, points = measure(given.sizes, given.histories or Path(folder))
-        CURVE.write_text(curve(points), encoding="utf-8")
+            for one in measure(given.sizes, given.histories or Path(folder)):
+                judged.append(one)
+                print(row(one), file=sys.stderr, flush=True)  # noqa: T201 - what it is for
+        CURVE.write_text(curve(judged), encoding="utf-8")
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
-        DOCUMENT.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+        DOCUMENT.write_text(before + BEGIN + table(judged) + END + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self, TypeAlias
 
+import msgspec
+
 from checkpoint_conformance.answers import json_object
 from checkpoint_conformance.client import Exchange, HttpAnswer, Lost
 from checkpoint_conformance.plain import TEXT_MAX, bounded, plain
@@ -40,6 +42,7 @@ _WORKFLOW_KEY: Final = re.compile(rb'"workflow_key":\s*"([^"\\]*)"')
 _CLOCK_STEP: Final = b"clock-step"
 _FAULT: Final = b'"event":"fault"'
 _DECODER: Final = json.JSONDecoder()
+"""Reads what Python writes: numbers beyond JSON, and halves of characters."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -336,7 +339,7 @@ class HistoryFile:
             if number == 1:
                 continue
             try:
-                yield _entry(_members(line))
+                yield _read(line)
             except _NOT_OF_THE_FORMAT as error:
                 if not line.endswith(b"\n"):
                     return
@@ -375,7 +378,7 @@ class HistoryFile:
     def _some(self, chosen: Callable[[bytes], bool]) -> Iterator[Entry]:
         for number, line in _lines(self.path):
             if number > 1 and line.endswith(b"\n") and chosen(line):
-                yield _entry(_members(line))
+                yield _read(line)
 
 
 def read_folder(folder: Path) -> list[HistoryFile]:
@@ -407,6 +410,68 @@ def read_file(path: Path) -> HistoryFile:
         except _NOT_OF_THE_FORMAT as error:
             raise _wrong_line(path, 1, error) from None
     raise HistoryError(f"{path} is empty: it has not even a header")
+
+
+class _AnswerMembers(msgspec.Struct, gc=False):
+    status: Any
+    members: Any
+
+
+class _LostMembers(msgspec.Struct, gc=False):
+    reason: Any
+    detail: Any
+
+
+class _CallMembers(msgspec.Struct, gc=False):
+    """A call, as a line of the file has it; what it may hold is not looked at."""
+
+    client: Any
+    request: Any
+    called_ns: Any
+    returned_ns: Any
+    attempts: Any
+    answer: _AnswerMembers | msgspec.UnsetType = msgspec.UNSET
+    lost: _LostMembers | msgspec.UnsetType = msgspec.UNSET
+    round: Any = None
+    burst: Any = None
+    sent_ns: Any = None
+    gave_up_ns: Any = None
+    event: None = None
+
+
+_CALLS: Final = msgspec.json.Decoder(_CallMembers)
+
+
+def _read(line: bytes) -> Entry:
+    """One line after the header.
+
+    Nearly all are calls, which are read straight into what they are, in half the time. The reader
+    that does so is stricter than ours and finds the same in what it takes, so whatever it does not
+    take is read by ours.
+    """
+    try:
+        call = _CALLS.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return _entry(_members(line))
+    answer: Answered | Lost
+    if call.lost is not msgspec.UNSET:
+        answer = Lost(reason=call.lost.reason, detail=call.lost.detail)
+    elif call.answer is not msgspec.UNSET:
+        answer = Answered(status=call.answer.status, members=call.answer.members)
+    else:
+        return _entry(_members(line))
+    return Call(
+        client=call.client,
+        round=call.round,
+        burst=call.burst,
+        request=call.request,
+        called_ns=call.called_ns,
+        sent_ns=call.sent_ns,
+        returned_ns=call.returned_ns,
+        gave_up_ns=call.gave_up_ns,
+        answer=answer,
+        attempts=call.attempts,
+    )
 
 
 def _members(line: bytes) -> Any:

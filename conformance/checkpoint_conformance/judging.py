@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from checkpoint_conformance.contention import (
     percentile,
     spread_ns,
 )
+from checkpoint_conformance.forked import each, processes_for
 from checkpoint_conformance.history import (
     DROPPED,
     Call,
@@ -93,6 +94,8 @@ BURSTS_SHOWN_MAX: Final = 1000
 RULES: Final = ("WC-CONC-1", "WC-CONC-2", "WC-CONC-3", "WC-CONC-4", "WC-TIME-1", "WC-ID-2")
 """What a storm exercises; others are named where they are broken."""
 _TELL_EVERY: Final = 5000
+_SEEN_MIN: Final = 20_000
+"""So many operations a process judges at least: some tenths of a second."""
 _MS: Final = 1_000_000
 _DECISIVE: Final = frozenset(
     {"code", "observed_at", "stage", "generation", "acquired", "recovered", "reused"}
@@ -245,6 +248,11 @@ class _Workflow:
     hashes: set[str] = field(default_factory=set)
     fault: str = ""
     """What is wrong with an answer whatever the order, if anything."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether any answer tells what was decided."""
+        return any(one.observed_at_ms is not None for one in self.seen)
 
 
 @dataclass(slots=True)
@@ -515,21 +523,18 @@ class _Storm:
     # -- judging -------------------------------------------------------------------------
 
     def _judge_workflows(self) -> None:
-        total = len(self._workflows)
+        orders = self._orders()
         sound_rounds: dict[int, bool] = {}
-        for place, (identity, workflow) in enumerate(self._workflows.items()):
-            if place % _TELL_EVERY == 0:
-                self._tell(f"judging {self.name}", place, total)
+        for identity, workflow in self._workflows.items():
             sound = False
             if workflow.fault:
                 self._broken[identity] = None
                 self._verdicts["illegal"] += 1
-            elif not any(one.observed_at_ms is not None for one in workflow.seen):
+            elif not workflow.tells:
                 self._verdicts["nothing to judge"] += 1
                 continue
             else:
-                crashes = self._crashes(workflow)
-                found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
+                found = orders[identity]
                 if isinstance(found, Linearizable):
                     sound = True
                     self._faults.explained(
@@ -549,6 +554,28 @@ class _Storm:
             if workflow.round is not None:
                 sound_rounds[workflow.round] = sound_rounds.get(workflow.round, True) and sound
         self._judged_rounds = {number for number, sound in sound_rounds.items() if sound}
+
+    def _orders(self) -> dict[Identity, Linearizable | Unknown | None]:
+        """An order of each workflow that tells enough; each by itself, so by many processes."""
+        asked = [w for w in self._workflows.values() if w.tells and not w.fault]
+        seen = sum(len(workflow.seen) for workflow in asked)
+
+        def find(number: int) -> Linearizable | Unknown | None:
+            workflow = asked[number]
+            crashes = self._crashes(workflow)
+            found = find_order(workflow.seen, crashes=crashes, steps_max=self._steps_max)
+            if isinstance(found, Linearizable) and not found.losses:
+                return replace(found, order=())  # nobody asks for it, and it may be long
+            return found
+
+        def tell(done: int) -> None:
+            if done % _TELL_EVERY < processes:
+                self._tell(f"judging {self.name}", done, len(asked))
+
+        processes = processes_for(seen, _SEEN_MIN)
+        tell(0)
+        orders = each(find, len(asked), processes=processes, tell=tell)
+        return {w.identity: found for w, found in zip(asked, orders, strict=True)}
 
     def _crashes(self, workflow: _Workflow, *, any_loss: bool = False) -> list[Crash]:
         """The crashes that a workflow went through, of a store that may lose something by them."""

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import tracemalloc
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from checkpoint_conformance import history
 from checkpoint_conformance.client import Exchange, HttpAnswer, Lost, LostReason
 from checkpoint_conformance.history import (
     Call,
@@ -265,6 +267,61 @@ def test_what_is_no_json_of_ours_is_stored_all_the_same(tmp_path: Path) -> None:
         if isinstance(entry, Call) and isinstance(entry.answer, Answered)
     ]
     assert answers == [{"a": "inf", "b": "\ud800"}, None]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"called_ns": 1 << 70},
+        {"called_ns": 5.5},
+        {"client": None},
+        {"client": ["c", {"d": 1e-7}]},
+        {"request": {"a": "\ud800", "b": float("inf"), "c": float("nan")}},
+        {"answer": {"status": "200", "members": [1, -0.0, True]}},
+        {"answer": {"status": 200, "members": {"deep": [[[[{"a": "é\u0000"}]]]]}, "more": 1}},
+        {"answer": None},
+        {"answer": {"status": 200}},
+        {"lost": {"reason": "r", "detail": "d"}},
+        {"lost": None},
+        {"lost": {"reason": "r"}},
+        {"answer": None, "lost": {"reason": 1, "detail": None}},
+        {"event": None},
+        {"event": "end", "calls": 3},
+        {"event": "end"},
+        {"event": "other"},
+        {"unknown": [1]},
+        {"attempts": ...},
+        {"answer": ...},
+        {"answer": ..., "lost": {"reason": "r", "detail": "d"}},
+        {"returned_ns": ...},
+    ],
+)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_the_fast_reader_of_lines_reads_what_the_other_does(
+    change: dict[str, Any], ascii_only: bool
+) -> None:
+    """Whatever stands in a line, and what is wrong with it is the same fault."""
+    members: dict[str, Any] = {
+        "client": "c",
+        "request": dict(REQUEST),
+        "called_ns": 5,
+        "returned_ns": 9,
+        "answer": {"status": 200, "members": {"stage": "claimed"}},
+        "attempts": 1,
+    }
+    members = {k: v for k, v in (members | change).items() if v is not ...}
+    text = json.dumps(members, ensure_ascii=ascii_only)
+    line = text.encode("utf-8", "surrogatepass") + b"\n"
+
+    def read(reader: Callable[[bytes], Entry]) -> tuple[type, str]:
+        try:
+            entry = reader(line)
+        except (KeyError, ValueError, TypeError) as error:
+            return type(error), str(error)
+        return type(entry), repr(entry)  # for a number that is none is not equal to itself
+
+    assert read(history._read) == read(lambda one: history._entry(history._members(one)))
 
 
 def test_a_lost_exchange_stays_open(tmp_path: Path) -> None:

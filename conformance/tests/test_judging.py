@@ -80,6 +80,25 @@ def test_a_right_claim_storm_passes(tmp_path: Path) -> None:
     assert storm["latency_ms"]["claim"]["count"] == 60
 
 
+def test_several_processes_come_to_the_same_judgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of workflows that are right, wrong and undecided, to the last letter."""
+    wrong = [
+        with_members(call, stage="failed") if number % 50 == 49 else call
+        for number, call in enumerate(mixed_calls(3, MIXED))
+        if isinstance(call.answer, Answered) or number % 2
+    ]
+    folder = write_history(tmp_path / "a.jsonl", wrong)
+    judgements = []
+    for processes in (1, 2, 3):
+        monkeypatch.setattr(judging, "processes_for", lambda *_, n=processes: n)
+        judgements.append(json.dumps(judge(folder, steps_max=40)))
+    assert judgements[1] == judgements[0] == judgements[2]
+    storm = only(json.loads(judgements[0]))
+    assert storm["workflows"].keys() == {"linearizable", "illegal", "unknown"}
+
+
 def test_one_of_anything_is_told_as_one(tmp_path: Path) -> None:
     """The line is for people."""
     storm = only(judge(write_history(tmp_path / "a.jsonl", claim_calls(rounds=1))))

@@ -922,7 +922,7 @@ class _Search:
             if self.steps > self._steps_max:
                 self.spent = True
                 return False
-            key: Hashable = (self._sum, self.record)
+            key: Hashable = (self._sum, self._standing())
             if self._crash_is_to_come:
                 # What it may take depends on all that was.
                 key = (key, tuple(record for record, _ in self._past().records))
@@ -947,6 +947,17 @@ class _Search:
     def order(self) -> tuple[tuple[Placed, ...], tuple[Loss, ...]]:
         """The trail as an order of operations, with what crashes took."""
         return _without_crashes(self.trail, self._operations)
+
+    def _standing(self) -> Hashable:
+        """What of the record bears on anything that is not placed.
+
+        Of one that will be gone by the next answer, whatever it is, only when it goes: before that
+        nothing can begin anew, and all that was in it is seen no more.
+        """
+        record = self.record
+        if record is None or self._timeless or self.crashes or record.exists(self._least_time()):
+            return record
+        return record.state_expires_at_ms
 
     # -- what can come next --------------------------------------------------------------
 
@@ -1037,8 +1048,13 @@ class _Search:
             until_ms = max(self._seen[i].observed_at_ms or 0 for i in self._open or self.in_time)
         # A change that a crash took is earlier all the same, and the store's time did not go back.
         from_ms = self._past().changed_at_ms if self.crashes else -_FOREVER_NS
+        if record is not None and not self._timeless and not record.exists(least_ms):
+            # What it still was before it went is seen no more.
+            from_ms = max(from_ms, record.state_expires_at_ms)
         tried = {record}
         for i, at_ms in self._candidates.of(record, until_ms, bounds, self._placed):
+            if at_ms < from_ms:
+                continue
             self.steps += 1
             done = step(record, self._seen[i].request, at_ms)
             if done.record not in tried and from_ms <= done.observed_at_ms <= until_ms:
@@ -1049,11 +1065,13 @@ class _Search:
 
     @property
     def _crash_is_to_come(self) -> bool:
-        return any(not self._placed[i] for i in range(self._operations, len(self._seen)))
+        return bool(self.crashes) and any(
+            not self._placed[i] for i in range(self._operations, len(self._seen))
+        )
 
     def _crash_may_precede(self, one: Seen) -> bool:
         """Whether a crash that is to come may have its place before an operation."""
-        return any(
+        return bool(self.crashes) and any(
             not self._placed[i]
             and (self._seen[i].clock != one.clock or self._seen[i].called_ns <= one.returned_ns)
             for i in range(self._operations, len(self._seen))
@@ -1117,9 +1135,13 @@ class _Search:
             return False
         if one.stage not in _RANKS:
             return False
-        stands, shows = _RANKS[record.stage], _RANKS[one.stage]
+        if one.state_expires_at_ms not in (None, record.state_expires_at_ms):
+            return True  # of another life
         if record.generation != one.generation:
             return record.generation > one.generation
+        if one.claim_expires_at_ms not in (None, record.claim_expires_at_ms):
+            return True  # within a generation a claim only ends, and then shows no time
+        stands, shows = _RANKS[record.stage], _RANKS[one.stage]
         return stands > shows or (stands == shows and record.stage != one.stage)
 
     def _return_bounds(self) -> dict[str, int]:

@@ -236,6 +236,18 @@ CASES: dict[str, tuple[list[Operation], type]] = {
         .operations,
         Linearizable,
     ),
+    "two lives that went, and only one order of them in time": (
+        # What the second leaves room for depends on which of the two lost claims it was of.
+        History()
+        .lose(B, 1, applied_at_ms=0)
+        .call(replace(VERIFIED, holder="h_z", generation=2), 1500, (10, 11))
+        .lose(replace(A, state_ttl_seconds=2), 0, applied_at_ms=9000)
+        .call(replace(VERIFIED, holder="h_z"), 9500, (12, 13))
+        .lose(replace(C, state_ttl_seconds=60), 3, applied_at_ms=11_500)
+        .call(LOOK, 14_000, (14, 15))
+        .operations,
+        Linearizable,
+    ),
     "a lost holder that came too late": (
         # By the clocks it was sent half a second after its claim had lapsed.
         History()
@@ -880,3 +892,28 @@ def test_a_clock_that_is_set_back_later_makes_a_lost_call_s_time_earlier(
     assert earliest is not None
     assert T + least_ms - 60 < earliest < T + least_ms - 40
     assert offsets.earliest_ms(2000 * MS) is None  # while it is moved
+
+
+def test_lost_answers_between_lives_cost_hardly_more_than_one_step_each() -> None:
+    """Records expire between the calls, and a claim whose answer was lost may begin each anew.
+
+    Whatever was tried of a life that is over is not tried again for the next.
+    """
+    load = Load(
+        clients=10,
+        calls_each=400,
+        workflows=40,
+        lost=0.2,
+        state_ttl_seconds=2,
+        answer_ms=50.0,
+        think_ms=50.0,
+    )
+    steps = judged = 0
+    for operations in simulate(Random(0), load).values():
+        seen = [one for one in map(see, operations) if one is not None]
+        found, search = linearizability._find(seen, linearizability.STEPS_MAX)
+        assert isinstance(found, Linearizable)
+        steps += 0 if search is None else search.steps
+        judged += len(seen)
+    assert judged == 4000
+    assert steps < 1.5 * judged

@@ -1,14 +1,17 @@
 """How near the store's limit the server is, and how far from it others are: ``nox -s bench``.
 
 Everything runs side by side in one go, in turns, so that whatever else the machine does falls on
-all of it; each figure is the median of the rounds. Results go to ``docs/performance.json`` and, as
-a table, into ``docs/performance.md``. ``@ 64`` is on 64 connections, one request on each at a time.
+all of it; each figure is the median of the rounds. Results go to ``docs/performance.json``, and
+from there into ``docs/performance.md`` and the pictures beside it (:mod:`page`). ``@ 64`` is on 64
+connections, one request on each at a time.
 
 ``limit`` is the claim script on the same store by a minimal client: nothing in between. Processor
-time is the system's count for each process: server, store, and the generator of the requests.
+time is the system's count for each process, with all that it started: server, store, and the
+generator of the requests.
 """
 
 import argparse
+import ctypes.util
 import json
 import os
 import platform
@@ -18,30 +21,43 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
+import harness
+import page
 import redis
+from generator import TOOL
+from peers import BEHIND_HTTP, DBOS_SQLITE, IN_PROCESS, Peer
 from topologies import nodes
 
 from checkpoint_lua import loader
 from checkpoint_reference_server.store import open_store
 
 HERE: Final = Path(__file__).parent
-DOCUMENT: Final = HERE.parents[1] / "docs" / "performance.md"
-RESULTS: Final = DOCUMENT.with_suffix(".json")
-BEGIN: Final = "<!-- measured -->\n"
-END: Final = "<!-- end of measured -->\n"
-ROUNDS: Final = 5
-REQUESTS: Final = 12_000
-"""Of one measurement at many connections; a tenth at one."""
+PEERS: Final = ("-W", "ignore", str(HERE / "peers.py"))
+"""Some warn of themselves."""
+ROUNDS: Final = 3
+SECONDS: Final = 0.5
+"""Of one row in one round."""
+DURABLE_SECONDS: Final = 2.0
+"""The same of a peer that does some dozens a second."""
+IN_PROCESS_SECONDS: Final = 0.4
+CONNECTIONS: Final = (1, 16, 64, 256)
+WORKS: Final = ("claim", "transition", "status", "losing", "life")
+QUICK_RECORDS: Final = 10_000
 READY_SECONDS_MAX: Final = 60.0
+KEY: Final = secrets.token_hex(32)
+"""Of all servers: a store takes the records of one key alone."""
 RECORDS: Final = (1_000, 10_000, 100_000, 1_000_000)
 """Live ones, beside which a claim's cost is measured."""
-CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+RECORDS_PASSES: Final = 5
+
+
+# -- What is measured ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +65,7 @@ class Service:
     """Something that answers HTTP."""
 
     address: tuple[str, int]
-    pids: tuple[int, ...]
+    pid: int
 
 
 @contextmanager
@@ -60,36 +76,27 @@ def serving(store_url: str, *arguments: str) -> Iterator[Service]:
         command = [sys.executable, "-m", "checkpoint_reference_server", "--port", "0"]
         command += ["--valkey-url", store_url, "--log-level", "warning", "--exit-with-input"]
         command += ["--ready-file", str(ready), "--mcp", *arguments]
-        environment = {**os.environ, "WORKFLOW_CHECKPOINT_HMAC_KEY": secrets.token_hex(32)}
+        environment = {**os.environ, "WORKFLOW_CHECKPOINT_HMAC_KEY": KEY}
         with _process(command, environment) as process:
             _wait(ready.exists, process)
             url = json.loads(ready.read_text())["url"]
             host, _, port = url.removeprefix("http://").partition(":")
-            address = (host, int(port))
-            yield Service(address=address, pids=(process.pid, *_children(process.pid)))
+            yield Service(address=(host, int(port)), pid=process.pid)
 
 
 @contextmanager
-def peer(store_url: str) -> Iterator[Service]:
-    """FastAPI with redis-py, on the same HTTP layer."""
+def peer_serving(*arguments: str) -> Iterator[Service]:
+    """Peers behind HTTP, as :mod:`peers` serves them."""
     with tempfile.TemporaryDirectory() as folder:
-        socket = Path(folder) / "port"
-        program = (
-            "import socket, sys, uvicorn, peers\n"
-            "listener = socket.create_server(('127.0.0.1', 0))\n"
-            f"open({str(socket)!r}, 'w').write(str(listener.getsockname()[1]))\n"
-            "config = uvicorn.Config(peers.make_app(), log_level='warning', access_log=False)\n"
-            "uvicorn.Server(config).run(sockets=[listener])\n"
-        )
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "BENCHMARK_STORE_URL": store_url}
-        with _process([sys.executable, "-c", program], environment) as process:
-            _wait(lambda: socket.exists() and socket.read_text() != "", process)
-            address = ("127.0.0.1", int(socket.read_text()))
-            yield Service(address=address, pids=(process.pid,))
+        port = Path(folder) / "port"
+        command = [sys.executable, *PEERS, *arguments, str(port)]
+        with _process(command, dict(os.environ)) as process:
+            _wait(lambda: port.exists() and port.read_text() != "", process)
+            yield Service(address=("127.0.0.1", int(port.read_text())), pid=process.pid)
 
 
 @contextmanager
-def _process(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
+def _process(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(  # noqa: S603 - our own programs
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
     )
@@ -102,7 +109,7 @@ def _process(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
         process.wait()
 
 
-def _wait(ready: Any, process: Any) -> None:
+def _wait(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + READY_SECONDS_MAX
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -110,214 +117,163 @@ def _wait(ready: Any, process: Any) -> None:
         time.sleep(0.02)
 
 
-def _children(pid: int) -> list[int]:
-    return [
-        int(path.name)
-        for path in Path("/proc").glob("[0-9]*")
-        if _stat(int(path.name))[1] == str(pid)
-    ]
+class Worker:
+    """A process of ours that does one job a line."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own programs
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def do(self, **job: Any) -> Any:
+        """One job; what came of it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"no answer to {job}")
+        return json.loads(line)
 
 
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["", ""] + ["0"] * 20
+def generator() -> Worker:
+    """The generator of requests."""
+    return Worker(str(HERE / "generator.py"))
 
 
-def processor_seconds(pids: tuple[int, ...]) -> float:
-    """What processes have used, all threads together."""
-    return sum((int(stat[11]) + int(stat[12])) / CLOCK_TICKS for stat in map(_stat, pids))
-
-
-def generate(**job: Any) -> dict[str, float]:
-    """Let the generator do a job."""
-    command = [sys.executable, str(HERE / "generator.py"), json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise SystemExit(f"the generator failed:\n{done.stderr}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Row:
-    """One thing to measure."""
+    """One thing to measure, and what was."""
 
-    name: str
-    job: dict[str, Any]
-    pids: tuple[int, ...] = ()
+    by: str
+    """``limit``, ``server`` or a peer."""
+    work: str
+    door: str
+    """``http``, ``mcp``, ``store`` or ``in process``."""
+    connections: int = 1
+    processes: int = 1
+    pipeline: int = 1
+    job: dict[str, Any] = field(repr=False)
+    figures: list[dict[str, float]] = field(default_factory=list)
+    """Of each round."""
+
+    def told(self) -> dict[str, Any]:
+        """As it is written down."""
+        told = asdict(self)
+        del told["job"]
+        return told
 
 
 class Bench:
-    """The rows, measured in turns."""
+    """Measures rows on one store, in turns."""
 
-    def __init__(self, store: redis.Redis, requests: int) -> None:
+    def __init__(
+        self, store: redis.Redis, generator: Worker, seconds: float, peers: Worker | None = None
+    ) -> None:
         self._store = store
-        self._store_pids = (int(store.info("server")["process_id"]),)
-        self._requests = requests
-        self.figures: dict[str, list[dict[str, float]]] = {}
+        self._store_pid = int(store.info("server")["process_id"])
+        self._generator = generator
+        self._peers = peers
+        self._seconds = seconds
 
-    def measure(self, row: Row) -> None:
-        """One round of one row."""
-        connections = row.job["connections"]
-        requests = self._requests if connections > 1 else self._requests // 6
-        if row.job["target"] == "store":
-            requests *= 2
-        before = processor_seconds(row.pids), processor_seconds(self._store_pids)
-        figures = generate(requests=requests, **row.job)
-        after = processor_seconds(row.pids), processor_seconds(self._store_pids)
-        figures["server_us"] = (after[0] - before[0]) / requests * 1e6
-        figures["store_us"] = (after[1] - before[1]) / requests * 1e6
-        self.figures.setdefault(row.name, []).append(figures)
-        self._store.flushall()
+    def measure(self, rows: Sequence[Row], rounds: int) -> None:
+        """Every row once a round, each round from another one on."""
+        for number in range(rounds):
+            first = number * len(rows) // rounds
+            began = time.monotonic()
+            for row in [*rows[first:], *rows[:first]]:
+                row.figures.append(self._one(row))
+                self._store.flushall()
+            tell(f"round {number + 1} of {rounds}: {time.monotonic() - began:.0f} s")
 
-    def median(self, name: str, figure: str) -> float:
-        """Of the rounds."""
-        return statistics.median(one[figure] for one in self.figures[name])
+    def _one(self, row: Row) -> dict[str, float]:
+        if row.door == "in process":
+            assert self._peers is not None
+            return {"per_second": self._peers.do(**row.job)}
+        job = {"seconds": self._seconds, **row.job}
+        job["watched"] = {"store": [self._store_pid], **row.job["watched"]}
+        figures: dict[str, float] = self._generator.do(**job)
+        if figures["refused"]:
+            raise SystemExit(f"{figures['refused']:.0f} requests of {row} were not answered well")
+        return figures
 
 
-def rows(store_url: str, one: Service, two: Service, other: Service, sha1: str) -> list[Row]:
-    """What is measured on one store."""
-    path = store_url.removeprefix("unix://")
+def tell(what: str) -> None:
+    """Say how far it is."""
+    print(what, file=sys.stderr, flush=True)  # noqa: T201 - what it is for
+
+
+def limit_rows(store_url: str, sha1: str) -> list[Row]:
+    """The store alone."""
+    address = store_url.removeprefix("unix://")
     found = []
-    for connections, pipeline in ((1, 1), (64, 1), (64, 16)):
-        deep = f", pipelines of {pipeline}" if pipeline > 1 else ""
-        job = {"target": "store", "address": path, "work": "claim", "connections": connections}
-        job |= {"pipeline": pipeline, "sha1": sha1}
-        found.append(Row(name=f"limit: EVALSHA @ {connections}{deep}", job=job))
-    for work, connections, service, target, label in (
-        ("claim", 1, one, "http", "claim @ 1"),
-        ("claim", 64, one, "http", "claim @ 64"),
-        ("claim", 256, one, "http", "claim @ 256"),
-        ("losing", 64, one, "http", "losing claim @ 64"),
-        ("status", 64, one, "http", "status @ 64"),
-        ("life", 64, one, "http", "claim and settle @ 64"),
-        ("claim", 64, two, "http", "claim @ 64, two processes"),
-        ("claim", 64, one, "mcp", "claim over MCP @ 64"),
-    ):
-        job = {"target": target, "address": list(service.address), "work": work}
-        job |= {"connections": connections}
-        if target == "mcp":
-            job["path"] = "/mcp"
-        found.append(Row(name=label, job=job, pids=service.pids))
-    for work, label in (
-        ("claim", "FastAPI + redis-py: claim @ 64"),
-        ("life", "FastAPI + redis-py: claim and settle @ 64"),
-    ):
-        job = {"target": "http", "address": list(other.address), "work": work}
-        found.append(Row(name=label, job=job | {"connections": 64}, pids=other.pids))
+    for connections, pipeline in (*((n, 1) for n in CONNECTIONS), (64, 16)):
+        job: dict[str, Any] = {"target": "store", "address": address, "work": "claim"}
+        job |= {"sha1": sha1, "watched": {}, "connections": connections, "pipeline": pipeline}
+        row = Row(by="limit", work="claim", door="store", job=job)
+        row.connections, row.pipeline = connections, pipeline
+        found.append(row)
     return found
 
 
-def replicated_rows(careless: Service, careful: Service) -> list[Row]:
-    """What is measured on a primary with a replica."""
-    job = {"target": "http", "work": "claim", "connections": 64}
+def http_row(by: str, work: str, service: Service, connections: int, **more: Any) -> Row:
+    """Requests to a server, by HTTP or MCP."""
+    door = more.pop("door", "http")
+    path = more.pop("path", "/mcp" if door == "mcp" else TOOL)
+    processes = more.pop("processes", 1)
+    job = {"target": door, "address": list(service.address), "path": path, "work": work}
+    job |= {"connections": connections, "watched": {"server": [service.pid]}, **more}
+    row = Row(by=by, work=work, door=door, job=job)
+    row.connections, row.processes = connections, processes
+    return row
+
+
+def server_rows(services: dict[int, Service]) -> list[Row]:
+    """Everything asked of the reference server, by its number of processes."""
     return [
-        Row(name=name, job=job | {"address": list(service.address)}, pids=service.pids)
-        for name, service in ((CARELESS, careless), (CAREFUL, careful))
+        http_row("server", work, service, connections, door=door, processes=processes)
+        for work in WORKS
+        for door in ("http", "mcp")
+        for processes, service in services.items()
+        for connections in CONNECTIONS
+        # Sixteen only where a picture has them.
+        if connections != 16 or (work == "claim" and (door, processes) != ("mcp", 2))
     ]
 
 
-CARELESS: Final = "claim @ 64"
-CAREFUL: Final = "claim @ 64, --wait-replicas 1"
-HEADINGS: Final = (
-    "",
-    "requests/s",
-    "of the limit",
-    "p50 µs",
-    "p99 µs",
-    "p99 to the limit's",
-    "server µs",
-    "store µs",
-    "generator µs",
-)
+def peer_rows(fastapi: Service, locks: Service, durable: Service) -> list[Row]:
+    """Peers, behind HTTP and in process."""
+    found = [http_row(page.FASTAPI, "claim", fastapi, connections) for connections in CONNECTIONS]
+    found.append(http_row(page.FASTAPI, "life", fastapi, 64))
+    for peer in BEHIND_HTTP:
+        service = durable if peer.durable else locks
+        more = {"seconds": DURABLE_SECONDS} if peer.durable else {}
+        work = "whole" if peer.durable else "life"
+        found.append(http_row(peer.name, work, service, 64, path=peer.path, **more))
+    for peer in IN_PROCESS:
+        job = {"name": peer.name, "seconds": IN_PROCESS_SECONDS}
+        found.append(Row(by=peer.name, work="whole", door="in process", job=job))
+    return found
 
 
-def replicated_table(bench: Bench) -> str:
-    """What waiting for a replica costs, as Markdown."""
-    lines = [
-        "On a primary with one replica, all three processes of a store and its server on the same",
-        "cores:",
-        "",
-        "| | requests/s | to not waiting | p50 µs | p99 µs | server µs |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    base = bench.median(CARELESS, "per_second")
-    for name in (CARELESS, CAREFUL):
-        rate = bench.median(name, "per_second")
-        latencies = f"{bench.median(name, 'p50_us'):,.0f} | {bench.median(name, 'p99_us'):,.0f}"
-        server = bench.median(name, "server_us")
-        lines.append(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {latencies} | {server:.0f} |")
-    return "\n".join(lines)
-
-
-def table(bench: Bench, lives: dict[str, list[float]], grown: list[dict[str, float]]) -> str:
-    """What was measured, as Markdown."""
-    limit = "limit: EVALSHA @ 64"
-    most, slowest = bench.median(limit, "per_second"), bench.median(limit, "p99_us")
-    lines = [
-        f"| {' | '.join(HEADINGS)} |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for name in bench.figures:
-        rate, tail = bench.median(name, "per_second"), bench.median(name, "p99_us")
-        cells = [
-            f"{rate:,.0f}",
-            f"{rate / most:.2f}",
-            f"{bench.median(name, 'p50_us'):,.0f}",
-            f"{tail:,.0f}",
-            f"{tail / slowest:.1f}",
-            f"{bench.median(name, 'server_us'):.0f}",
-            f"{bench.median(name, 'store_us'):.0f}",
-            f"{bench.median(name, 'generator_us'):.0f}",
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    ours = bench.median("claim @ 64", "per_second")
-    theirs = bench.median("FastAPI + redis-py: claim @ 64", "per_second")
-    life = bench.median("claim and settle @ 64", "per_second") / 2
-    their_life = bench.median("FastAPI + redis-py: claim and settle @ 64", "per_second") / 2
-    said = (
-        f"At 64 connections a claim reaches {ours / most:.2f} of the limit and {ours / theirs:.1f} "
-        f"times what FastAPI with redis-py does; {life:,.0f} workflows a second are claimed and "
-        f"settled, {life / their_life:.1f} times theirs."
-    )
-    in_process = "In process, one after the other, workflows claimed and settled a second:"
-    lines += [
-        "",
-        said,
-        "",
-        in_process,
-        "",
-        "| by | workflows/s | to our scripts |",
-        "|---|--:|--:|",
-    ]
-    base = statistics.median(lives["our scripts, by redis-py"])
-    for name, rates in lives.items():
-        rate = statistics.median(rates)
-        lines.append(f"| {name} | {rate:,.0f} | {rate / base:.2f} |")
-    lines += [
-        "",
-        "Beside so many live records, each with two observations:",
-        "",
-        "| live records | store µs a claim | to the first | bytes a record (MEMORY USAGE) |",
-        "|--:|--:|--:|--:|",
-    ]
-    lines += [
-        f"| {one['records']:,.0f} | {one['store_us']:.1f} "
-        f"| {one['store_us'] / grown[0]['store_us']:.2f} | {one['bytes']:,.0f} |"
-        for one in grown
-    ]
-    return "\n".join([*lines, "", f"({machine()})", ""])
-
-
-def machine() -> str:
-    """What it ran on."""
-    cores = os.cpu_count()
-    return f"Python {platform.python_version()}, {platform.machine()}, {cores} cores, medians"
-
+# -- Beside many records ---------------------------------------------------------------------------
 
 FILLED_AT_ONCE: Final = 10_000
+SETTLING_HZ: Final = 500
+SETTLING_SECONDS_MAX: Final = 60.0
 FILL: Final = """
 for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   local name = string.format('%043d', number)
@@ -332,26 +288,143 @@ end
 """Records as the scripts leave them after two transitions, many at once."""
 
 
-def grow(store: redis.Redis, store_url: str, sha1: str, sizes: tuple[int, ...]) -> list[Any]:
+def grow(
+    store: redis.Redis, store_url: str, sha1: str, sizes: Sequence[int], generator: Worker
+) -> list[dict[str, float]]:
     """A claim's cost beside ever more records, and what a record takes."""
-    pids = (int(store.info("server")["process_id"]),)
+    pid = int(store.info("server")["process_id"])
+    job: dict[str, Any] = {"target": "store", "address": store_url.removeprefix("unix://")}
+    job |= {"sha1": sha1, "work": "claim", "connections": 64, "watched": {"store": [pid]}}
     found = []
+    filled = 0
+    store.flushall(asynchronous=False)
     for size in sizes:
-        store.flushall(asynchronous=False)
-        for start in range(0, size, FILLED_AT_ONCE):
+        for start in range(filled, size, FILLED_AT_ONCE):
             store.eval(FILL, 0, start, min(start + FILLED_AT_ONCE, size) - 1)
-        record_bytes = int(store.memory_usage(f"wc:{{{0:043d}}}", samples=0) or 0)
-        costs = []
-        for _ in range(3):
-            before = processor_seconds(pids)
-            job = {"target": "store", "address": store_url.removeprefix("unix://"), "sha1": sha1}
-            generate(**job, work="claim", connections=64, requests=40_000)
-            costs.append((processor_seconds(pids) - before) / 40_000 * 1e6)
-        found.append({"records": size, "store_us": statistics.median(costs), "bytes": record_bytes})
+        filled = size
+        _settle(store)
+        costs, rates = [], []
+        for _ in range(RECORDS_PASSES):
+            figures = generator.do(**job)
+            costs.append(figures["store_us"])
+            rates.append(figures["per_second"])
+            _forget_claims(store)
+        found.append(
+            {
+                "records": size,
+                "store_us": statistics.median(costs),
+                "per_second": statistics.median(rates),
+                "bytes": int(store.memory_usage(f"wc:{{{0:043d}}}", samples=0) or 0),
+            }
+        )
+        tell(f"beside {size:,} records: {found[-1]['store_us']:.1f} µs of the store a claim")
+    store.flushall()
     return found
 
 
-def measure_replicated(rounds: int, requests: int) -> Bench:
+def _settle(store: redis.Redis) -> None:
+    """Let the store move its records into the larger tables that they need now.
+
+    By itself it does so in a hundredth of its time and a bit with each write, for a minute; while
+    it lasts each step looks in both.
+    """
+    store.config_set("hz", SETTLING_HZ)
+    deadline = time.monotonic() + SETTLING_SECONDS_MAX
+    while int(store.memory_stats()["db.dict.rehashing.count"]):
+        if time.monotonic() > deadline:
+            raise SystemExit("the store's tables do not settle")
+        time.sleep(0.05)
+    store.config_set("hz", 10)
+
+
+def _forget_claims(store: redis.Redis) -> None:
+    """Take away what was claimed meanwhile, so that there are as many records as before."""
+    claimed = list(store.scan_iter(match="wc:{*A}", count=FILLED_AT_ONCE))
+    for begin in range(0, len(claimed), FILLED_AT_ONCE):
+        store.unlink(*claimed[begin : begin + FILLED_AT_ONCE])
+
+
+# -- All of it -------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on."""
+    model = ""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = cpuinfo.read_text().partition("model name")[2].partition("\n")[0]
+        model = found.lstrip("\t :").strip()
+    return {
+        "python": platform.python_version(),
+        "architecture": platform.machine(),
+        "processor": model,
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def measure_servers(rounds: int, seconds: float) -> dict[str, Any]:
+    """The limit, the server and its peers on one store."""
+    with ExitStack() as stack:
+        url = stack.enter_context(open_store(None)).url
+        store = stack.enter_context(redis.Redis.from_url(url))
+        sha1 = str(store.script_load(loader.scripts()["claim"].text))
+        services = {
+            1: stack.enter_context(serving(url)),
+            2: stack.enter_context(serving(url, "--workers", "2")),
+        }
+        fastapi = stack.enter_context(peer_serving("serve-fastapi", url))
+        locks = stack.enter_context(peer_serving("serve", url))
+        durable = stack.enter_context(peer_serving("serve-durable"))
+        requests = stack.enter_context(generator())
+        peers = stack.enter_context(Worker(*PEERS, "measure", url))
+        rows = [
+            *limit_rows(url, sha1),
+            *server_rows(services),
+            *peer_rows(fastapi, locks, durable),
+        ]
+        Bench(store, requests, seconds, peers).measure(rows, rounds)
+        valkey = str(store.info("server").get("valkey_version", ""))
+    return {"valkey": valkey, "rows": [row.told() for row in rows]}
+
+
+def measure_growth(sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The store's cost beside many records, by each allocator of memory that it can be given.
+
+    The binary of the wheel takes the C library's, where others come with jemalloc: where that is
+    installed it is put in its place.
+    """
+    found = []
+    jemalloc = ctypes.util.find_library("jemalloc")
+    for preloaded in (None, jemalloc) if jemalloc else (None,):
+        with ExitStack() as stack:
+            if preloaded is not None:
+                stack.enter_context(_environment(LD_PRELOAD=preloaded))
+            url = stack.enter_context(open_store(None)).url
+            store = stack.enter_context(redis.Redis.from_url(url))
+            requests = stack.enter_context(generator())
+            sha1 = str(store.script_load(loader.scripts()["claim"].text))
+            allocator = str(store.info("memory")["mem_allocator"])
+            if preloaded is not None:
+                allocator = "jemalloc"
+            tell(f"memory by {allocator}")
+            grown = grow(store, url, sha1, sizes, requests)
+            found += [{"allocator": allocator, **one} for one in grown]
+    return found
+
+
+@contextmanager
+def _environment(**added: str) -> Iterator[None]:
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def measure_replicated(rounds: int, seconds: float) -> list[dict[str, Any]]:
     """The same claim with and without waiting for a replica, in turns."""
     with nodes() as started:
         primary = started.start()
@@ -359,52 +432,50 @@ def measure_replicated(rounds: int, requests: int) -> Bench:
         with (
             serving(primary.url) as careless,
             serving(primary.url, "--wait-replicas", "1") as careful,
+            generator() as requests,
         ):
-            bench = Bench(primary.admin, requests)
-            found = replicated_rows(careless, careful)
-            for number in range(rounds):
-                for row in found[number % 2 :] + found[: number % 2]:
-                    bench.measure(row)
-    return bench
+            rows = [
+                http_row(by, "claim", service, 64)
+                for by, service in ((page.CARELESS, careless), (page.CAREFUL, careful))
+            ]
+            Bench(primary.admin, requests, seconds).measure(rows, rounds)
+    return [row.told() for row in rows]
+
+
+def peers_told(peers: Sequence[Peer] = (*IN_PROCESS,)) -> list[dict[str, Any]]:
+    """What each peer gives."""
+    return [{"name": p.name, "gives": p.gives, "own_store": p is DBOS_SQLITE} for p in peers]
 
 
 def main() -> None:
     """Measure everything, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a row in a round")
     parser.add_argument("--records", type=int, default=max(RECORDS), help="at most")
+    parser.add_argument("--quick", action="store_true", help="one round, less of everything else")
+    parser.add_argument("--only", choices=("servers", "harness", "page"), help="one part")
     parser.add_argument("--print", action="store_true", help="and write nothing")
     told = parser.parse_args()
-    with ExitStack() as stack:
-        url = stack.enter_context(open_store(None)).url
-        store = stack.enter_context(redis.Redis.from_url(url))
-        sha1 = str(store.script_load(loader.scripts()["claim"].text))
-        one = stack.enter_context(serving(url))
-        two = stack.enter_context(serving(url, "--workers", "2"))
-        other = stack.enter_context(peer(url))
-        bench = Bench(store, told.requests)
-        found = rows(url, one, two, other, sha1)
-        for number in range(told.rounds):
-            for row in found[number % len(found) :] + found[: number % len(found)]:
-                bench.measure(row)
-            print(f"round {number + 1} of {told.rounds}", file=sys.stderr, flush=True)  # noqa: T201
-        bench.figures = {row.name: bench.figures[row.name] for row in found}
-        command = [sys.executable, str(HERE / "peers.py"), url, str(told.requests // 12)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-        lives = json.loads(done.stdout)
+    if told.quick:
+        told.rounds, told.records = 1, QUICK_RECORDS
+    results = page.read()
+    began = time.monotonic()
+    if told.only in (None, "servers"):
         sizes = tuple(size for size in RECORDS if size <= told.records)
-        grown = grow(store, url, sha1, sizes)
-    replicated = measure_replicated(told.rounds, told.requests)
-    text = f"{table(bench, lives, grown)}\n{replicated_table(replicated)}\n"
-    print(text)  # noqa: T201 - what it is for
-    if not told.print:
-        results = {"machine": machine(), "rounds": bench.figures, "peers": lives, "records": grown}
-        results["replicated"] = replicated.figures
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        results["machine"], results["rounds"] = machine(), told.rounds
+        results |= measure_servers(told.rounds, told.seconds)
+        results["records"] = measure_growth(sizes)
+        results["replicated"] = measure_replicated(told.rounds, told.seconds)
+        results["peers"] = peers_told()
+    if told.only in (None, "harness"):
+        results["harness"] = {**harness.measure(quick=told.quick), "machine": machine()}
+    if told.only != "page":
+        tell(f"all of it: {time.monotonic() - began:.0f} s")
+    if told.print:
+        print(page.tables(results))  # noqa: T201 - what it is for
+    else:
+        page.write(results)
 
 
 if __name__ == "__main__":

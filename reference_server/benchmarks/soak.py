@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import redis
-from bench import generate, serving
+from bench import generator, serving
 from generator import TOOL
 
 from checkpoint_reference_server.store import open_store
 
 REQUESTS: Final = 1_000_000
 BATCH: Final = 20_000
+BATCH_SECONDS_MAX: Final = 120.0
 GROWTH_MB_MAX: Final = 8.0
 KINDS: Final = (("claim", "http"), ("life", "http"), ("losing", "http"), ("claim", "mcp"))
 
@@ -41,13 +42,15 @@ def main() -> None:
         open_store(None) as store,
         redis.Redis.from_url(store.url) as admin,
         serving(store.url) as service,
+        generator() as requests,
     ):
         for number in range(max(4, told.requests // BATCH)):
             work, target = KINDS[number % len(KINDS)]
             path = "/mcp" if target == "mcp" else TOOL
             where: dict[str, Any] = {"address": list(service.address), "path": path}
-            generate(**where, work=work, target=target, connections=64, requests=BATCH)
-            read.append(resident_mb(service.pids[0]))
+            job = {"work": work, "target": target, "connections": 64, "requests": BATCH}
+            requests.do(**where, **job, seconds=BATCH_SECONDS_MAX)
+            read.append(resident_mb(service.pid))
             sent = f"{(number + 1) * BATCH:>9,} requests"
             print(f"{sent}  {read[-1]:7.1f} MB", flush=True)  # noqa: T201 - what it is for
             admin.flushall()

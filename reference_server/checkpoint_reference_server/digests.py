@@ -9,11 +9,8 @@ stored links two workflows.
 import hmac
 from base64 import urlsafe_b64encode
 from hashlib import sha256
-from typing import Final
 
 from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN, WORKFLOW_HASH_PREFIX
-
-_BLOCK_BYTES: Final = sha256().block_size
 
 
 class Digests:
@@ -29,12 +26,8 @@ class Digests:
             raise ValueError(
                 f"the HMAC key has {len(key)} bytes; it needs at least {HMAC_KEY_BYTES_MIN}"
             )
-        # HMAC's two states after the key (RFC 2104), and each digest starts from copies of them: to
-        # copy an object of `hmac` takes twice as long as the whole digest does so.
-        short = key if len(key) <= _BLOCK_BYTES else sha256(key).digest()
-        padded = short.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = sha256(padded.translate(hmac.trans_36))
-        self._outer = sha256(padded.translate(hmac.trans_5C))
+        # The key schedule is done here once; each digest starts from a copy of it.
+        self._keyed = hmac.new(key, digestmod=sha256)
 
     def workflow(self, namespace: str, workflow_key: str, account: str | None = None) -> "Workflow":
         """The digests of one workflow identity; the account is part of it where there is one."""
@@ -58,10 +51,9 @@ class Digests:
         message = b""  # whole before it is digested, which takes less than to digest the parts
         for part in (domain, *parts):
             message += len(part).to_bytes(4) + part
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(message)
-        outer.update(inner.digest())
-        return outer.digest()
+        mac = self._keyed.copy()
+        mac.update(message)
+        return mac.digest()
 
 
 class Workflow:

@@ -15,6 +15,7 @@ from typing import Final
 
 from checkpoint_reference_server import ready_file
 from checkpoint_reference_server.store import (
+    ALLOCATOR,
     READY_SECONDS_MAX,
     StoreError,
     embedded_binaries,
@@ -91,7 +92,7 @@ def run_store(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, **(clock.environment if clock is not None else {})},
+        env={**ALLOCATOR, **os.environ, **(clock.environment if clock is not None else {})},
     ) as process:
 
         def stop(_: int, __: FrameType | None) -> None:

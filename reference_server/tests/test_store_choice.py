@@ -16,6 +16,7 @@ import redis
 from real_server import NO_ENGINE, OwnStore, own_store, valkey_binary
 
 from checkpoint_reference_server.store import (
+    ALLOCATOR,
     CONTAINER_IMAGE,
     SOCKET_BYTES_MAX,
     Store,
@@ -328,3 +329,20 @@ def test_a_store_without_a_folder_says_what_to_set(
     with pytest.raises(StoreError, match="Set TMPDIR to another"), open_store(None):
         pass
     assert list(deep.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: there is no /proc")
+@pytest.mark.parametrize("told", [None, "glibc.malloc.check=0"])
+def test_a_store_of_our_own_keeps_more_memory_at_hand(
+    bare: Path, binary: Path, monkeypatch: pytest.MonkeyPatch, told: str | None
+) -> None:
+    """It slows down beside many records otherwise; what somebody says himself comes first."""
+    on_path(bare, binary)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if told is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", told)
+    with open_store(None) as store, redis.Redis.from_url(store.url) as client:
+        pid = client.info("server")["process_id"]
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    wanted = told or ALLOCATOR["GLIBC_TUNABLES"]
+    assert f"GLIBC_TUNABLES={wanted}".encode() in environment
