@@ -332,7 +332,7 @@ def json_object(body: bytes) -> dict[str, Any] | None:
     """The members of a body that is one JSON object in UTF-8, without BOM and NaN; else None."""
     try:
         # Decoded here: given bytes, the library would guess at UTF-16 and be content.
-        members = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        members = _DECODER.decode(body.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return members if isinstance(members, dict) else None
@@ -340,6 +340,10 @@ def json_object(body: bytes) -> dict[str, Any] | None:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Made once: `json.loads` would make one for every text that it is to be so strict with."""
 
 
 def shown(members: dict[str, Any], member: str) -> str:

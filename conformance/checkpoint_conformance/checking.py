@@ -5,11 +5,12 @@ import shlex
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,9 +18,10 @@ from rich.markup import escape
 from checkpoint_conformance import github, report, terminal
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.checks.logs import judge_logs
-from checkpoint_conformance.launch import LaunchError, reference_server
+from checkpoint_conformance.lanes import jobs_by_default, lanes, load_what_checks_need
+from checkpoint_conformance.launch import LaunchError, reference_servers
 from checkpoint_conformance.plain import plain
-from checkpoint_conformance.preflight import UnreachableError, preflight
+from checkpoint_conformance.preflight import UnreachableError, preflight, serves_several
 from checkpoint_conformance.processes import running
 from checkpoint_conformance.renderings import FORMATS, write_all
 from checkpoint_conformance.renderings.terminal import show
@@ -35,6 +37,9 @@ from checkpoint_conformance.verdict import (
     judge,
 )
 
+INSTANCES_MAX: Final = 2
+"""So many servers of ours are started for one run: each costs a second of processor time, and of
+what must be alone there is not more to do at a time on the machines that this is for."""
 _UNREACHABLE = (LaunchError, TargetError, UnreachableError)
 
 
@@ -45,12 +50,14 @@ def check_target(
     seed: int | None,
     report_folder: Path | None,
     require_all: bool,
+    jobs: int | None = None,
     verbose: bool = False,
     console: Console | None = None,
 ) -> int:
     """Check a target, or the reference server where none is given; the exit status.
 
-    Tells the terminal everything, and ``report_folder`` too where one is given.
+    Tells the terminal everything, and ``report_folder`` too where one is given. ``jobs`` is how
+    many checks are done at a time; as many as suit the processors if None.
     """
     if seed is None:
         seed = secrets.randbits(32)
@@ -63,6 +70,7 @@ def check_target(
             require_all,
             console or terminal.Output(),
             verbose,
+            jobs,
         )
     github.tell(found)
     return status
@@ -76,21 +84,29 @@ def _checked(
     require_all: bool,
     console: Console,
     verbose: bool,
+    jobs: int | None,
 ) -> tuple[int, dict[str, Any]]:
     """The exit status, and the report."""
     errors = Console(stderr=True)
+    jobs = jobs or jobs_by_default()
     try:
         with ExitStack() as stack:
             if description is None:
                 with console.status("Starting Valkey and the reference server"):
-                    target = stack.enter_context(reference_server())
+                    targets = stack.enter_context(
+                        reference_servers(min(jobs, INSTANCES_MAX), meanwhile=load_what_checks_need)
+                    )
             else:
-                target = stack.enter_context(running(description, folder))
-            preflight(target)
+                targets = (stack.enter_context(running(description, folder)),)
+            target = targets[0]
+            for instance in targets:
+                preflight(instance)
             # Written first and replaced at the end: whoever reads it after a run that was
             # killed learns that it says nothing.
             _write(folder, report.unfinished_document("the run has not ended", seed=seed))
-            ended = _go_through(target, profile, seed, console)
+            if description is not None and jobs > 1 and not serves_several(target):
+                jobs = 1
+            ended = _go_through(targets, profile, seed, console, jobs)
         # What was started has stopped, and will log nothing more.
         judge_logs(ended.run)
         outcome = report.Outcome(
@@ -147,31 +163,45 @@ class _Ended:
     seconds: float
 
 
-def _go_through(target: Target, profile: str, seed: int, console: Console) -> _Ended:
+def _go_through(
+    targets: Sequence[Target], profile: str, seed: int, console: Console, jobs: int
+) -> _Ended:
     started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     started = time.monotonic()
+    target = targets[0]
     described = target.address.url + (f"  ({target.description})" if target.description else "")
     console.print(f"Checking {described}", markup=False, highlight=False, soft_wrap=True)
-    interrupted = ""
-    with terminal.LiveProgress(console) as progress:
-        run = Run(target=target, profile=PROFILES[profile], seed=seed, progress=progress)
+    amount = PROFILES[profile]
+    with ExitStack() as stack:
+        side_by_side = None
+        if jobs > 1:
+            side_by_side = stack.enter_context(
+                lanes(jobs, CHECKS, targets, profile=amount, seed=seed)
+            )
+        progress = stack.enter_context(terminal.LiveProgress(console))
+        run = Run(target=target, profile=amount, seed=seed, progress=progress)
+        stack.callback(run.close)
+        interrupted = ""
         try:
-            for check in CHECKS:
-                if check.applies_to(target):
-                    progress.check(check.title)
-                    run.play(check)
-            if run.tally.failures:
+            if side_by_side is None:
+                for check in CHECKS:
+                    if check.applies_to(target):
+                        progress.check(check.title)
+                        run.play(check)
+            else:
+                seen = side_by_side.go_through(progress)
+                run.take(seen.tally)
+                interrupted = seen.interrupted
+            if run.tally.failures and not interrupted:
                 progress.check("Shortening what failed")
                 with run.guarded():
                     shorten_failures(run)
         except TargetGoneError as error:
             interrupted = str(error)
-            progress.stopped()
         except KeyboardInterrupt:
             interrupted = "interrupted before the end"
+        if interrupted:
             progress.stopped()
-        finally:
-            run.close()
     return _Ended(
         run=run,
         interrupted=interrupted,

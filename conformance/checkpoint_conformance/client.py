@@ -11,9 +11,10 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import h11
@@ -25,8 +26,12 @@ EXCHANGE_SECONDS_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 """A longer answer is given up: the contract's own are about a kilobyte."""
 _CHUNK: Final = 65536
+_WHOLE_BYTES_MAX: Final = 16384
+"""A request that is no longer goes out in one piece, unless its last byte is to be held back."""
 _HTTP: Final = b"HTTP/"
 _USER_AGENT: Final = "workflow-checkpoint"
+_ACCEPT: Final = "application/json, application/problem+json"
+_REQUESTS_KEPT: Final = 1024
 
 
 class LostReason:
@@ -80,7 +85,7 @@ class Exchange:
     """Names of those that go with every request to the target, such as credentials."""
     body: bytes
     called_ns: int
-    """Just before the request's last byte."""
+    """Just before the request's last byte; of a short one that goes out in one piece, before it."""
     returned_ns: int
     """Just after the answer's last byte, or when it was given up."""
     answer: HttpAnswer | Lost
@@ -140,15 +145,64 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 JSON_HEADERS: Final[Headers] = (("content-type", "application/json"),)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outgoing:
+    """One request as it goes out."""
+
+    connection: h11.Connection
+    """The protocol's state once it has gone out."""
+    wire: bytes
+    """The whole of it."""
+
+
+def outgoing(address: Address, method: str, path: str, body: bytes, headers: Headers) -> Outgoing:
+    """Write a request.
+
+    Raises:
+        h11.LocalProtocolError: a header is none.
+    """
+    length = len(body) if body or method == "POST" else None
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
+    request = _request(
+        address.host_header, method, address.base_path + path, tuple(headers), length
+    )
+    wire = connection.send(request) or b""
+    if body:
+        wire += connection.send(h11.Data(data=body)) or b""
+    return Outgoing(connection=connection, wire=wire + (connection.send(h11.EndOfMessage()) or b""))
+
+
+@lru_cache(maxsize=_REQUESTS_KEPT)
+def _request(
+    host: str, method: str, target: str, headers: Headers, length: int | None
+) -> h11.Request:
+    """A request's head, looked at by h11 once: a run sends few different ones."""
+    names = {name for name, _ in headers}
+    return h11.Request(
+        method=method,
+        target=target,
+        headers=[
+            ("host", host),
+            ("user-agent", _USER_AGENT),
+            *([] if "accept" in names else [("accept", _ACCEPT)]),
+            ("accept-encoding", "identity"),
+            *headers,
+            *([] if length is None else [("content-length", str(length))]),
+        ],
+    )
+
+
 class AnswerReader:
     """Reads one answer as its bytes come, and tells how the connection stands after it.
 
     Args:
-        connection: one that has sent its request.
+        sent: the request.
+        surplus: what came on this connection after the last answer.
     """
 
-    def __init__(self, connection: h11.Connection) -> None:
-        self._connection = connection
+    def __init__(self, sent: Outgoing, surplus: bytes = b"") -> None:
+        self._connection = sent.connection
+        self._surplus = surplus
         self._response: h11.Response | None = None
         self._parts: list[bytes] = []
         self._begun = False
@@ -156,6 +210,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> HttpAnswer | Lost | None:
         """Read on; None while more is to come. Empty data is the end of the stream."""
         if not self._begun:
+            data, self._surplus = self._surplus + data, b""
             if not data:
                 return Lost(reason=LostReason.CLOSED, detail="")
             if not data.startswith(_HTTP[: len(data)]):
@@ -178,6 +233,24 @@ class AnswerReader:
         connection = self._connection
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
+    @property
+    def surplus(self) -> bytes:
+        """What came after the answer: it stands before the next one."""
+        return bytes(self._connection.trailing_data[0])
+
+    def so_far(self) -> HttpAnswer | None:
+        """The answer as far as it has come; None before its head."""
+        if self._response is None:
+            return None
+        return HttpAnswer(
+            status=self._response.status_code,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in self._response.headers
+            ),
+            body=b"".join(self._parts),
+        )
+
     def _understood(self, data: bytes) -> HttpAnswer | Lost | None:
         self._connection.receive_data(data)
         while True:
@@ -193,58 +266,6 @@ class AnswerReader:
             elif not isinstance(event, h11.InformationalResponse):
                 # End of stream, and still not complete?
                 return None if data else Lost(reason=LostReason.CUT, detail="")
-
-    def so_far(self) -> HttpAnswer | None:
-        """The answer as far as it has come; None before its head."""
-        if self._response is None:
-            return None
-        return HttpAnswer(
-            status=self._response.status_code,
-            headers=tuple(
-                (name.decode("latin-1"), value.decode("latin-1"))
-                for name, value in self._response.headers
-            ),
-            body=b"".join(self._parts),
-        )
-
-
-def new_connection() -> h11.Connection:
-    """The protocol's state of a connection that was just opened."""
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
-
-
-def request_bytes(
-    connection: h11.Connection,
-    address: Address,
-    method: str,
-    path: str,
-    body: bytes,
-    headers: Headers,
-) -> bytes:
-    """The whole of a request on the wire, which ``connection`` then counts as sent.
-
-    Raises:
-        h11.LocalProtocolError: a header is none.
-    """
-    length = [("content-length", str(len(body)))] if body or method == "POST" else []
-    accepts = any(name == "accept" for name, _ in headers)
-    accept = [] if accepts else [("accept", "application/json, application/problem+json")]
-    request = h11.Request(
-        method=method,
-        target=address.base_path + path,
-        headers=[
-            ("host", address.host_header),
-            ("user-agent", _USER_AGENT),
-            *accept,
-            ("accept-encoding", "identity"),
-            *headers,
-            *length,
-        ],
-    )
-    wire = connection.send(request) or b""
-    if body:
-        wire += connection.send(h11.Data(data=body)) or b""
-    return wire + (connection.send(h11.EndOfMessage()) or b"")
 
 
 class Client:
@@ -264,7 +285,7 @@ class Client:
         self._extra = tuple((headers or {}).items())
         self.seconds_max = seconds_max
         self._socket: socket.socket | None = None
-        self._connection: h11.Connection | None = None
+        self._surplus = b""
         self._keep_alive = True
 
     @property
@@ -276,7 +297,7 @@ class Client:
         self, method: str, path: str, body: bytes = b"", headers: Headers = ()
     ) -> Exchange:
         """Send one request and wait for its answer. Never raises for what the server does."""
-        flight = self.prepare(method, path, body, headers)
+        flight = self.compose(method, path, body, headers)
         flight.release()
         return flight.land()
 
@@ -289,7 +310,21 @@ class Client:
         *,
         deadline: float | None = None,
     ) -> "Flight":
-        """Send a request but for its last byte.
+        """Send a request but for its last byte; else as :meth:`compose`."""
+        flight = self.compose(method, path, body, headers, deadline=deadline)
+        flight.load()
+        return flight
+
+    def compose(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        deadline: float | None = None,
+    ) -> "Flight":
+        """A request that is ready to be sent, on a connection that is open.
 
         ``deadline`` is one that several requests share, by the monotonic clock in seconds.
         """
@@ -306,7 +341,7 @@ class Client:
         """Close the connection, if one is open."""
         if self._socket is not None:
             self._socket.close()
-        self._socket = self._connection = None
+        self._socket = None
 
     def __enter__(self) -> "Client":
         """Itself."""
@@ -320,16 +355,17 @@ class Client:
         """Open a connection for each request: the server closes them without saying so."""
         self._keep_alive = False
 
-    def _open(self, deadline: float) -> tuple[socket.socket, h11.Connection, bool]:
-        """A connection that is ready for a request, and whether it was used before.
+    def _open(self, deadline: float) -> tuple[socket.socket, bytes | None]:
+        """A connection that is ready for a request, and what it said unasked since the last one.
+
+        That is None where there was no last one.
 
         Raises:
             OSError: it could not be made in time.
         """
-        if self._socket is not None and self._connection is not None:
+        if self._socket is not None:
             if self._keep_alive and not _closed_by_peer(self._socket):
-                self._connection.start_next_cycle()
-                return self._socket, self._connection, True
+                return self._socket, self._surplus
             self.close()
         opened = socket.create_connection(
             (self.address.host, self.address.port), timeout=max(0.001, deadline - time.monotonic())
@@ -339,12 +375,14 @@ class Client:
             context = ssl.create_default_context()
             opened = context.wrap_socket(opened, server_hostname=self.address.host)
         self._socket = opened
-        self._connection = new_connection()
-        return opened, self._connection, False
+        return opened, None
 
 
 class Flight:
-    """One request on its way: prepared, released with its last byte, landed with its answer."""
+    """One request on its way: composed, released with its last byte, landed with its answer.
+
+    In between it may be loaded, which sends all but that last byte.
+    """
 
     def __init__(
         self,
@@ -360,31 +398,31 @@ class Flight:
         self._method, self._body = method, body
         self._own_headers = tuple(headers)
         self._path = client.address.base_path + path
-        self._last = b""
+        self._unsent = b""
         self._called_ns = 0
         self._lost: Lost | None = None
         self._answer: HttpAnswer | None = None
         try:
-            self._socket, self._connection, self._reused = client._open(deadline)  # noqa: SLF001
-        except (OSError, UnicodeError, h11.LocalProtocolError) as error:  # Unicode: a host name
+            self._socket, surplus = client._open(deadline)  # noqa: SLF001
+        except (OSError, UnicodeError) as error:  # Unicode: a host name
             self._give_up(LostReason.REFUSED, _said(error))
             return
-        self._reader = AnswerReader(self._connection)
-        wire = request_bytes(
-            self._connection,
-            client.address,
-            method,
-            path,
-            body,
-            (*client._extra, *headers),  # noqa: SLF001
-        )
-        self._last = wire[-1:]
-        self._send(wire[:-1])
+        self._reused = surplus is not None
+        sent = outgoing(client.address, method, path, body, (*client._extra, *headers))  # noqa: SLF001
+        self._reader = AnswerReader(sent, surplus or b"")
+        self._unsent = sent.wire
+
+    def load(self) -> None:
+        """Send all but the last byte."""
+        self._send(self._unsent[:-1])
+        self._unsent = self._unsent[-1:]
 
     def release(self) -> None:
-        """Send the last byte."""
+        """Send the last byte, and whatever was not sent before it."""
+        if len(self._unsent) > _WHOLE_BYTES_MAX:
+            self.load()  # which may take a while, and is not yet the call
         self._called_ns = time.monotonic_ns()
-        self._send(self._last)
+        self._send(self._unsent)
 
     def land(self) -> Exchange:
         """Wait for the answer."""
@@ -441,7 +479,9 @@ class Flight:
         else:
             assert self._answer is not None
             answer = self._answer
-            if not self._reader.may_be_used_again:
+            if self._reader.may_be_used_again:
+                self._client._surplus = self._reader.surplus  # noqa: SLF001
+            else:
                 self._client.close()
         return Exchange(
             method=self._method,
@@ -455,6 +495,16 @@ class Flight:
             binding=binding,
             request_id=request_id,
         )
+
+    @property
+    def deadline(self) -> float:
+        """When it is given up, by the monotonic clock in seconds."""
+        return self._deadline
+
+    @property
+    def opened(self) -> socket.socket:
+        """The connection that it goes by, where it has one."""
+        return self._socket
 
     def fileno(self) -> int:
         """For selectors; negative when there is no connection."""
@@ -477,6 +527,101 @@ class Flight:
         self._client.close()
 
 
+Owner = TypeVar("Owner")
+
+
+class Pool(Generic[Owner]):
+    """Clients over which as many requests are under way at once as there are of them.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, clients: Iterable[Client]) -> None:
+        self._clients = list(clients)
+        self._free = list(range(len(self._clients)))
+        self._under_way: dict[int, tuple[Owner, Flight]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._watched: dict[int, socket.socket] = {}
+        self._at_once: list[int] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another request may be sent."""
+        return bool(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is under way."""
+        return bool(self._under_way)
+
+    def send(self, owner: Owner, compose: Callable[[Client], Flight]) -> None:
+        """Send what is composed for one of the clients; ``owner`` is told of with its answer."""
+        assert self._free, "no client is free"
+        client = self._clients[self._free[-1]]
+        flight = compose(client)
+        place = self._free.pop()
+        self._under_way[place] = (owner, flight)
+        flight.release()
+        if flight.fileno() < 0:
+            self._at_once.append(place)
+        else:
+            self._watch(place, flight.opened)
+
+    def landed(self) -> list[tuple[Owner, Exchange]]:
+        """Wait until some were answered, or given up at their deadlines: whose, and what came."""
+        while True:
+            ended, self._at_once = self._at_once, []
+            deadlines = [flight.deadline for _, flight in self._under_way.values()]
+            wait = 0.0 if ended else max(0.0, min(deadlines) - time.monotonic())
+            for key, _ in self._selector.select(wait):
+                if key.data not in self._under_way:
+                    self._watch(key.data, None)  # closed or chatty while nothing was asked
+                elif self._under_way[key.data][1].read_some():
+                    ended.append(key.data)
+            now = time.monotonic()
+            for place, (_, flight) in self._under_way.items():
+                if flight.deadline <= now and place not in ended and flight.read_some():
+                    ended.append(place)
+            if ended:
+                return [self._ended(place) for place in ended]
+
+    def close(self) -> None:
+        """Close all connections, whatever is still under way."""
+        self._selector.close()
+        for client in self._clients:
+            client.close()
+
+    def __enter__(self) -> "Pool[Owner]":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        self.close()
+
+    def _ended(self, place: int) -> tuple[Owner, Exchange]:
+        owner, flight = self._under_way.pop(place)
+        self._free.append(place)
+        exchange = flight.landed()
+        if self._watched.get(place) is not None and self._watched[place].fileno() < 0:
+            self._watch(place, None)
+        return owner, exchange
+
+    def _watch(self, place: int, opened: socket.socket | None) -> None:
+        """Watch a client's connection, in the place of the one that it had before."""
+        before = self._watched.get(place)
+        if before is opened:
+            return
+        if before is not None:
+            # By what it is, for it may be closed, and have no descriptor any more.
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(before)
+            del self._watched[place]
+        if opened is not None:
+            self._selector.register(opened, selectors.EVENT_READ, place)
+            self._watched[place] = opened
+
+
 def land_all(flights: Iterable[Flight]) -> list[Exchange]:
     """Wait for the answers of many requests at once, each within its own deadline."""
     flights = list(flights)
@@ -490,7 +635,7 @@ def land_all(flights: Iterable[Flight]) -> list[Exchange]:
         while len(landed) < len(flights):
             ready = selector.select(timeout=0.1)
             waiting = {key.data for key in selector.get_map().values()}
-            late = [(i, None) for i in waiting if time.monotonic() >= flights[i]._deadline]  # noqa: SLF001
+            late = [(i, None) for i in waiting if time.monotonic() >= flights[i].deadline]
             for index, key in [*((key.data, key) for key, _ in ready), *late]:
                 descriptor = key.fd if key is not None else flights[index].fileno()
                 if index not in landed and flights[index].read_some():

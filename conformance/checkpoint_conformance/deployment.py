@@ -306,6 +306,7 @@ def fault_access(
         missing=missing,
         durability=description.durability or Durability.NONE,
         starts=description.start is not None,
+        apart=description.start is not None and description.store_command is not None,
         deploy=partial(_deployed_within, description, wrapped),
     )
 
@@ -432,6 +433,8 @@ def _started_servers(
         program.start()
         stack.callback(program.stop)
         servers.append(_Server(description=described, program=program))
+    for server in servers:
+        stack.callback(server.program.ask_to_stop)  # every one, before the first is waited for
     for server in servers:
         wait_for_server(server.description, server.program)
     return servers

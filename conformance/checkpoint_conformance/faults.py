@@ -125,6 +125,8 @@ class FaultAccess:
     durability: Durability
     starts: bool
     """Whether another server of the kind can be started."""
+    apart: bool
+    """Whether servers and store are started for it: what is done there nobody else sees."""
     deploy: Callable[[], AbstractContextManager["Deployment"]]
     """Raises LaunchError or TargetError where it cannot be started."""
 

@@ -11,11 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 PREFIX = "workflow-checkpoint-"
+POLL_SECONDS = 0.05
+SECONDS_MAX = 30.0
+"""What is still written to after so long is left."""
 
 
 @contextmanager
@@ -41,7 +45,11 @@ def main(folder: str) -> None:
     """Wait for the end of the input, and remove the folder."""
     while os.read(0, 4096):
         pass
-    shutil.rmtree(folder, ignore_errors=True)
+    # Programs that stop at the same time may still write there.
+    deadline = time.monotonic() + SECONDS_MAX
+    while Path(folder).exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

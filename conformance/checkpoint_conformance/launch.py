@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -75,38 +75,90 @@ def reference_server(
     Raises:
         LaunchError: it is not installed, or did not start.
     """
+    with reference_servers(1, command=command, workers=workers, program=program) as (target,):
+        yield target
+
+
+@contextmanager
+def reference_servers(
+    number: int,
+    *,
+    command: str = "check",
+    workers: int = 1,
+    program: Sequence[str] = (_SERVER,),
+    meanwhile: Callable[[], None] | None = None,
+) -> Iterator[tuple[Target, ...]]:
+    """So many reference servers, each on a Valkey of its own; all start at once, and so they stop.
+
+    Args:
+        number: how many.
+        command: as of :func:`reference_server`, like the other two.
+        workers: processes of each.
+        program: the module that is run.
+        meanwhile: what to do while they start.
+
+    Raises:
+        LaunchError: one is not installed, or did not start.
+    """
     installed(command)
-    with temporary_folder() as folder:
-        ready, log = folder / "ready.json", folder / "server.log"
+    with temporary_folder() as folder, ExitStack() as stack:
+        starting = [
+            _Starting(folder, f"-{place}" if place > 1 else "", workers, program)
+            for place in range(1, number + 1)
+        ]
+        # One for all: whichever of them was told an identifier, none may show it.
+        logs = Logs([one.log for one in starting])
+        stack.callback(logs.look)  # before they are gone with their folder
+        for one in starting:
+            one.start()
+            stack.callback(one.stop)
+        for one in starting:
+            stack.callback(one.ask_to_stop)  # every one, before the first is waited for
+        if meanwhile is not None:
+            meanwhile()
+        # Faults are made of an instance of its own, so that nothing else is disturbed. Not
+        # imported at the top: that module needs this one to tell what did not start.
+        from checkpoint_conformance.deployment import fault_access
+
+        access = fault_access(described_for_faults()) if _can_run_a_store() else None
+        yield tuple(replace(one.wait(), logs=logs, fault_access=access) for one in starting)
+
+
+class _Starting:
+    """A reference server that was started, and is not ready yet."""
+
+    def __init__(self, folder: Path, suffix: str, workers: int, program: Sequence[str]) -> None:
+        self._ready, self.log = folder / f"ready{suffix}.json", folder / f"server{suffix}.log"
         arguments = [sys.executable, "-m", *program, "--port", "0", "--dev-key"]
         arguments += ["--test-controls"] if workers == 1 else ["--workers", str(workers)]
-        arguments += ["--log-level", "warning", "--ready-file", str(ready), "--exit-with-input"]
-        with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603 - our own server, by our own interpreter
-                arguments,
+        arguments += ["--log-level", "warning", "--ready-file", str(self._ready)]
+        self._arguments = [*arguments, "--exit-with-input"]
+
+    def start(self) -> None:
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own server, by our own interpreter
+                self._arguments,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for the harness, which then stops the server in its own time.
                 start_new_session=True,
             )
-        logs = Logs([log])
-        try:
-            # Faults are made of an instance of its own, so that nothing else is disturbed. Not
-            # imported at the top: that module needs this one to tell what did not start.
-            from checkpoint_conformance.deployment import fault_access
 
-            access = fault_access(described_for_faults()) if _can_run_a_store() else None
-            yield replace(_wait(process, ready, log), logs=logs, fault_access=access)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()  # the server drains and stops, and its store with it
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            logs.look()  # before it is gone with its folder
+    def wait(self) -> Target:
+        return _wait(self._process, self._ready, self.log)
+
+    def ask_to_stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # the server drains and stops, and its store with it
+
+    def stop(self) -> None:
+        self.ask_to_stop()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _can_run_a_store() -> bool:

@@ -2,7 +2,7 @@
 
 A run sends some hundred thousand identifiers, too many to look for one by one in a log of any size.
 So those that the harness makes up end alike: random digits, then one that tells the member, then
-the mark of this process. One pattern finds them all, and needs no memory of any. Of the few that
+the mark of this run. One pattern finds them all, and needs no memory of any. Of the few that
 are made otherwise (boundary cases, vectors) a bounded number is remembered.
 
 Read are only bytes that were written since the run began, in pieces, so that a log may be long.
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-MARK: Final = secrets.token_hex(6)
-"""At the end of every identifier that this process makes up."""
 _DIGITS_MIN: Final = 11
 """Random digits before the mark; a line that has so many of them has the identifier."""
 _MEMBERS: Final[Mapping[str, str]] = {
@@ -26,28 +24,51 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "d": "observation_key",
     "e": "evidence_fingerprint",
 }
+_CODES: Final = {name: code for code, name in _MEMBERS.items()}
 _OTHER: Final = "f"
-_MADE_UP: Final = re.compile(
-    rb"[0-9a-f]{%d}([a-f])%s" % (_DIGITS_MIN, MARK.encode()), re.IGNORECASE
-)
 _OTHERS: Final = re.compile(rb"[who]_[A-Za-z0-9_-]{16,64}|[0-9a-f]{64}")
 """What an identifier that was not made up here looks like; a namespace may look like anything."""
 OTHERS_MAX: Final = 10_000
+_MARK_BYTES: Final = 6
 PIECE_BYTES: Final = 1 << 20
 _OVERLAP: Final = 256
 """Longer than any identifier, so that one on the edge of two pieces is whole in the second."""
 PLACES_MAX: Final = 20
 
 
+class _Mark:
+    """What every identifier that this process makes up ends with."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.made_up = re.compile(
+            rb"[0-9a-f]{%d}([a-f])%s" % (_DIGITS_MIN, text.encode()), re.IGNORECASE
+        )
+
+
+_mark = _Mark(secrets.token_hex(_MARK_BYTES))
+
+
+def mark() -> str:
+    """The mark of this process."""
+    return _mark.text
+
+
+def share_mark(text: str) -> None:
+    """Go by the mark of another process, which looks through the logs for both."""
+    global _mark  # noqa: PLW0603 - whatever makes up an identifier has to go by it
+    _mark = _Mark(text)
+
+
 def digits(member: str, number: int) -> str:
     """So many lower-case hexadecimal digits that nobody has used, and that a log is known by."""
-    code = next((code for code, name in _MEMBERS.items() if name == member), _OTHER)
-    return secrets.token_hex(number)[: number - len(MARK) - 1] + code + MARK
+    made_up = number - len(_mark.text) - 1
+    return secrets.token_hex((made_up + 1) // 2)[:made_up] + _CODES.get(member, _OTHER) + _mark.text
 
 
 def is_made_up(text: str) -> bool:
     """Whether an identifier has the mark, and so need not be remembered."""
-    return _MADE_UP.search(text.encode()) is not None
+    return _mark.made_up.search(text.encode()) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +144,7 @@ class Logs:
         """Where each identifier in a text ends, and its member."""
         found = [
             (match.end(), _MEMBERS.get(match[1].decode().lower(), "identifier"))
-            for match in _MADE_UP.finditer(text)
+            for match in _mark.made_up.finditer(text)
         ]
         for match in _OTHERS.finditer(text):
             member = self.others.get(match[0].decode())

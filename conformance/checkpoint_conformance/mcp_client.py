@@ -235,16 +235,11 @@ def envelope(
     if session_id is not None:
         headers.append((SESSION_HEADER, session_id))
     if revision is not None and not revision.shakes_hands:
-        meta = {
-            f"{_META}/protocolVersion": revision,
-            f"{_META}/clientInfo": _client_info(),
-            f"{_META}/clientCapabilities": {},
-        }
         headers.append(("mcp-method", method))
         if name is not None:
             headers.append(("mcp-name", name))
         rest = params.strip()[1:-1].strip() if params else b""
-        params = b'{"_meta":' + json.dumps(meta).encode() + (b"," + rest if rest else b"") + b"}"
+        params = b'{"_meta":' + _meta(revision) + (b"," + rest if rest else b"") + b"}"
     parts = [b'"jsonrpc":"2.0"']
     if request_id is not None:
         parts.append(b'"id":%d' % request_id)
@@ -323,7 +318,7 @@ class McpClient(Client):
         """MCP."""
         return Binding.MCP
 
-    def prepare(
+    def compose(
         self,
         method: str,
         path: str,
@@ -332,16 +327,16 @@ class McpClient(Client):
         *,
         deadline: float | None = None,
     ) -> Flight:
-        """As :meth:`Client.prepare`; a request to the tool is put into its envelope.
+        """As :meth:`Client.compose`; a request to the tool is put into its envelope.
 
         Raises:
             ProtocolError: the server was not met yet, and does not want to be.
         """
         if (method, path) != ("POST", TOOL_PATH):
-            return self._plain.prepare(method, path, body, headers, deadline=deadline)
-        return self.prepare_call(body, headers, deadline=deadline)
+            return self._plain.compose(method, path, body, headers, deadline=deadline)
+        return self.compose_call(body, headers, deadline=deadline)
 
-    def prepare_call(
+    def compose_call(
         self, arguments: bytes | None, headers: Headers = (), *, deadline: float | None = None
     ) -> Flight:
         """A call of the tool, its arguments byte for byte; None leaves them out."""
@@ -418,6 +413,17 @@ def _events(body: bytes) -> Sequence[bytes]:
         )
         for block in blocks[:-1]
     ]
+
+
+@cache
+def _meta(revision: Revision) -> bytes:
+    """What a client of a revision without a handshake says of itself each time."""
+    meta = {
+        f"{_META}/protocolVersion": revision,
+        f"{_META}/clientInfo": _client_info(),
+        f"{_META}/clientCapabilities": {},
+    }
+    return json.dumps(meta).encode()
 
 
 @cache

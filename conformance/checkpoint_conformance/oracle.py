@@ -238,11 +238,14 @@ class Oracle:
         got: dict[str, Any],
         compared: Iterable[str],
     ) -> Iterator[Fault]:
-        wrong = [
-            member
-            for member in compared
-            if not _equal(expected.get(member, _MISSING), got.get(member, _MISSING))
-        ]
+        wrong = []
+        for member in compared:
+            due, came = expected.get(member, _MISSING), got.get(member, _MISSING)
+            # Of one JSON type too: ``true`` is not 1 and ``15.0`` is not 15.
+            if type(due) is not type(came) or due != came:
+                wrong.append(member)
+        if not wrong:
+            return
         wrong = [m for m in wrong if not any(m in _FOLLOWS.get(cause, ()) for cause in wrong)]
         # What follows from a wrong decision is no fault of its own: a record that was wrongly
         # left `claimed` is then rightly reported with `recovery_required` false.
@@ -347,11 +350,6 @@ def _undecided(came: Result | Problem) -> Fault:
 
 def _stage(record: Record | None) -> Stage:
     return Stage.CLAIMED if record is None else record.stage
-
-
-def _equal(expected: object, got: object) -> bool:
-    """Equal, and of one JSON type: ``true`` is not 1 and ``15.0`` is not 15."""
-    return type(expected) is type(got) and expected == got
 
 
 def _article(word: str) -> str:

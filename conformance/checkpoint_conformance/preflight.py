@@ -3,6 +3,10 @@
 One fault of the address would otherwise read like a fault of every rule.
 """
 
+import json
+from contextlib import ExitStack
+from typing import Final
+
 from checkpoint_conformance.answers import Problem, Result, read
 from checkpoint_conformance.checks.store import StoreAddressError, open_store
 from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer, Lost, LostReason
@@ -12,7 +16,10 @@ from checkpoint_conformance.run import Target
 from checkpoint_conformance.session import LostError, fresh_identity
 from checkpoint_conformance.tally import Tally
 from checkpoint_model import ErrorCode, Status, format_request
-from checkpoint_model.vocabulary import TOOL_PATH
+from checkpoint_model.vocabulary import ERRORS, TOOL_PATH
+
+SECOND_CONNECTION_SECONDS_MAX: Final = 3.0
+"""A target that has not answered by a second connection by then serves one at a time."""
 
 
 class UnreachableError(Exception):
@@ -51,9 +58,23 @@ def preflight(target: Target) -> None:
             raise UnreachableError(f"--store: {error}.") from None
 
 
-def _tool(target: Target) -> None:
-    import json
+def serves_several(target: Target) -> bool:
+    """Whether the target answers by one connection while another is held open, and limits nothing.
 
+    One that does not is right all the same, and is checked by one connection at a time.
+    """
+    body = json.dumps(format_request(fresh_identity(), Status())).encode()
+    with ExitStack() as stack:
+        for _ in range(2):
+            client = stack.enter_context(target.client())
+            client.seconds_max = min(target.seconds_max, SECOND_CONNECTION_SECONDS_MAX)
+            came = read(client.exchange("POST", TOOL_PATH, body, JSON_HEADERS))
+            if not isinstance(came, Problem) or not ERRORS[came.code].decided:
+                return False
+    return True
+
+
+def _tool(target: Target) -> None:
     body = json.dumps(format_request(fresh_identity(), Status())).encode()
     with target.client() as client:
         exchange = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)

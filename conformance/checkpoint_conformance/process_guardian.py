@@ -3,7 +3,9 @@
 Started by :mod:`checkpoint_conformance.processes` as a program of its own, so it imports nothing
 but the standard library. The implementation is started as the leader of a process group; when
 the input ends, because its holder closed it or was killed, the whole group is asked to stop, and
-killed when it does not.
+killed when it does not. What the group leaves behind is reaped here, where the system allows it
+(Linux): process 1 may take a second over it, or in a container never do so, and a process that is
+dead and not reaped is still one of its group.
 
     python -I process_guardian.py STOP_SECONDS PID_FILE COMMAND [ARGUMENT ...]
 
@@ -11,6 +13,7 @@ PID_FILE is where to write the number of that group; ``-`` for nowhere.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -20,10 +23,13 @@ import time
 from pathlib import Path
 
 POLL_SECONDS = 0.02
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(stop_seconds: float, pid_file: str, command: list[str]) -> int:
     """Start the command and wait for either end; its exit status."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         process = subprocess.Popen(  # noqa: S603 - whoever wrote the target's description chose it
             command, stdin=subprocess.DEVNULL, start_new_session=True
@@ -58,7 +64,11 @@ def _stop_group(process: "subprocess.Popen[bytes]", stop_seconds: float) -> None
 
 def _is_there(process: "subprocess.Popen[bytes]") -> bool:
     """Whether any process of the group is left."""
-    process.poll()
+    if process.poll() is not None:
+        # Not before: the leader's own status is for whoever waits for it.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-process.pid, os.WNOHANG) != (0, 0):
+                pass
     try:
         os.killpg(process.pid, 0)
     except (ProcessLookupError, PermissionError):

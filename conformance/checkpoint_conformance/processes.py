@@ -101,11 +101,16 @@ class Program:
         self._process.stdin.close()
         self._process = None
 
-    def stop(self) -> None:
-        """Ask it to stop, kill it when it does not, and wait until it is gone."""
+    def ask_to_stop(self) -> None:
+        """Ask it to stop, as :meth:`stop` does, and wait for nothing: several stop at once."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
+
+    def stop(self) -> None:
+        """Ask it to stop, kill it when it does not, and wait until it is gone."""
+        self.ask_to_stop()
+        if self._process is not None:
             self._process.wait()
             self._process = None
         self._pid_file.unlink(missing_ok=True)

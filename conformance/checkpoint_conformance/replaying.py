@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from checkpoint_conformance import report, terminal
-from checkpoint_conformance.checks.vectors import send_vector
+from checkpoint_conformance.checks.vectors import send_vectors
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.preflight import UnreachableError, preflight
 from checkpoint_conformance.processes import running
@@ -35,10 +35,8 @@ def replay_file(file: Path, description: Description, over: str = Binding.HTTP) 
             run.check_name = "replay"
             progress.check(f"{len(vectors)} vectors of {file.name}")
             frozen = run.frozen() if run.controls is not None else nullcontext()
-            with run.over(Binding(over)), frozen:
-                for number, vector in enumerate(vectors):
-                    progress.advance(number, len(vectors))
-                    run.attempt(send_vector, run, vector)
+            with run.over(Binding(over)), run.guarded(), frozen:
+                send_vectors(run, vectors)
     except OSError as error:
         errors.print(f"Error: {file}: {error.strerror}", markup=False, highlight=False)
         return EXIT_UNREACHABLE

@@ -1,5 +1,6 @@
 """One run: a target, a profile, a seed, and the checks that go through them in order."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -99,6 +100,19 @@ class Profile:
     drawing_seconds_max: float
     """On a slow target sequences are drawn for no longer than this, and the run says so."""
 
+    @property
+    def stateful_shards(self) -> int:
+        """In how many parts its sequences are drawn, each by a seed of its own.
+
+        What a seed draws is the same however many of them are drawn at a time.
+        """
+        return max(math.ceil(self.stateful_examples / SHARD_EXAMPLES_MAX), 1)
+
+    def shards_of(self, check: "Check") -> int:
+        """In how many parts a check is done."""
+        profile = self.over_mcp() if check.binding is Binding.MCP else self
+        return profile.stateful_shards if check.drawn_in_shards else 1
+
     def over_mcp(self) -> "Profile":
         """The share of it that goes over MCP too: what is decided is the same behind both doors."""
         return replace(
@@ -149,10 +163,14 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
     )
 }
-"""Of a target with every class, on two quiet cores: about 25 s, a minute and a quarter, and many
-minutes."""
+"""Of a target with every class, one check after the other on a quiet machine: half a minute, a
+minute and a half, and many minutes. In lanes it is half of that."""
 
 
+SHARD_EXAMPLES_MAX: Final = 250
+"""Sequences that are drawn in one go: enough that beginning does not count, few enough that a
+profile has several to share out. Hypothesis remembers all that it drew and forgets it afterwards;
+twelve thousand in one go were found to hold 1.7 GB."""
 MCP_SHARE: Final = 20
 """One in so many drawn sequences and races of a profile goes over MCP as well."""
 MCP_EXAMPLES_MIN: Final = 20
@@ -183,10 +201,12 @@ class Run:
     tally: Tally = field(default_factory=Tally)
     clock: Clock = field(default_factory=RunningClock)
     check_name: str = ""
+    shard: int | None = None
+    """Which of a check's shards is drawn; every one, in turn, if None."""
 
     def __post_init__(self) -> None:
         """Open the doors."""
-        self._drawing_since = time.monotonic()
+        self.begin_drawing()
         self._whole_profile = self.profile
         self.tally.logs = self.target.logs
         self._endpoint: Endpoint | None = None
@@ -201,17 +221,31 @@ class Run:
         if self.controls is not None:
             with suppress(ControlError, LostError):
                 self.controls.reset()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the doors, the controls as they are."""
+        if self.controls is not None:
             self.controls.close()
         self.client.close()
 
-    def begin_drawing(self) -> None:
-        """Count the time for drawn sequences from now."""
+    def take(self, tally: Tally) -> None:
+        """Go on from what others saw of the same target."""
+        tally.requests += self.tally.requests
+        self.tally = tally
+        if self.target.controls is not None and self.controls is not None:
+            self.controls.close()
+            self.controls = Controls(self.target.controls_client(), tally)
+
+    def begin_drawing(self, share: float = 1) -> None:
+        """Count the time for drawn sequences from now: all of the profile's, or a share of it."""
         self._drawing_since = time.monotonic()
+        self.drawing_seconds_max = self.profile.drawing_seconds_max * share
 
     @property
     def out_of_time(self) -> bool:
         """Whether sequences have been drawn for as long as the profile allows."""
-        return time.monotonic() - self._drawing_since > self.profile.drawing_seconds_max
+        return time.monotonic() - self._drawing_since > self.drawing_seconds_max
 
     @property
     def endpoint(self) -> Endpoint:
@@ -258,17 +292,22 @@ class Run:
             tally=self.tally,
         )
 
-    def advance(self, milliseconds: int, *sessions: Session) -> None:
+    def advance(self, milliseconds: int, *sessions: Session) -> Sent:
         """Move the frozen clock, and note it in the sequences that go on after it."""
         assert self.controls is not None
         assert isinstance(self.clock, FrozenClock)
         sent = self.controls.advance(self.clock, milliseconds)
         for session in sessions:
-            # A sequence that moves the clock begins by freezing it, or it cannot be repeated.
-            frozen = any(line.on_controls for line in session.sequence)
-            if not frozen and self._freeze is not None:
-                session.sequence.insert(0, self._freeze)
-            session.waited(milliseconds, [sent])
+            self.waited(session, milliseconds, sent)
+        return sent
+
+    def waited(self, session: Session, milliseconds: int, sent: Sent) -> None:
+        """Note in a sequence that the frozen clock moved; ``sent`` is what moved it."""
+        # A sequence that moves the clock begins by freezing it, or it cannot be repeated.
+        frozen = any(line.on_controls for line in session.sequence)
+        if not frozen and self._freeze is not None:
+            session.sequence.insert(0, self._freeze)
+        session.waited(milliseconds, [sent])
 
     @contextmanager
     def frozen(self) -> Iterator[FrozenClock]:
@@ -335,6 +374,15 @@ class Check:
     needs_faults: bool = False
     only_without_controls: bool = False
     needs_class: RuleClass | None = None
+    alone: bool = False
+    """Whether nothing else may be done to the target meanwhile. What needs controls is alone in any
+    case: a clock stands still for everybody."""
+    only_unbroken: bool = False
+    """Whether it says nothing where something before it in the list is broken."""
+    drawn_in_shards: bool = False
+    seconds: float = 1
+    """About how long it, or a shard of it, takes in the default profile on a quiet machine. What
+    takes longest is begun first; nothing else depends on it."""
 
     def over_mcp(self, *, only_without_controls: bool = False) -> "Check":
         """The same by the other door."""

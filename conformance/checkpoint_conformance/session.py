@@ -16,7 +16,7 @@ A check that provoked 2, 3 or 4 with a control says so, and gets them like anyth
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -30,7 +30,15 @@ from checkpoint_conformance.answers import (
     json_object,
     read,
 )
-from checkpoint_conformance.client import JSON_HEADERS, Client, Exchange, Headers, HttpAnswer, Lost
+from checkpoint_conformance.client import (
+    JSON_HEADERS,
+    Client,
+    Exchange,
+    Flight,
+    Headers,
+    HttpAnswer,
+    Lost,
+)
 from checkpoint_conformance.clock import Clock
 from checkpoint_conformance.graph import cell_of
 from checkpoint_conformance.logs import digits
@@ -67,6 +75,15 @@ class ViolationError(Exception):
 
 class LostError(Exception):
     """The outcome of a request is unknown, so the oracle cannot go on with its workflow."""
+
+
+class RateLimitedError(Exception):
+    """A request was refused with ``RATE_LIMITED``, and changed nothing."""
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__("RATE_LIMITED again and again")
+        self.wait_seconds = wait_seconds
+        """How long to wait before it is sent again."""
 
 
 class TargetGoneError(Exception):
@@ -121,7 +138,9 @@ class Session:
         self.sequence: list[Sent] = []
         self.moves: list[Move] | None = []
         """The sequence as requests to send again; None once anything else was part of it."""
-        self._identifiers: set[str] = set()
+        self._identifiers: dict[str, bytes] = {}
+        """What no answer may show, and how it would stand in one."""
+        self._in_logs: set[str] = set()
         self._check = check
         self._client = client
         self._tally = tally
@@ -142,8 +161,10 @@ class Session:
             LostError, TargetGoneError: as :meth:`ask`.
         """
         moves = None if headers or self.moves is None else [*self.moves, request]
-        exchange, came = self.ask(
-            self.body(request), (*JSON_HEADERS, *headers), expecting=expecting
+        members = format_request(self.identity, request)
+        self.know(members)
+        exchange, came = self._ask(
+            _as_json(members), (*JSON_HEADERS, *headers), expecting=expecting
         )
         return self.judge_answer(request, exchange, came, moves)
 
@@ -174,15 +195,59 @@ class Session:
             TargetGoneError: nothing was answered for some time, or the target is paused.
         """
         self.know(json_object(body) or {})
+        return self._ask(body, headers, expecting=expecting)
+
+    def _ask(
+        self, body: bytes, headers: Headers, *, expecting: Collection[ErrorCode] = ()
+    ) -> tuple[Exchange, Answer]:
         for _ in range(RATE_LIMIT_WAITS_MAX):
             exchange = self._exchange("POST", TOOL_PATH, body, headers)
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            time.sleep(_wait_seconds(read(exchange)))
-        why = "RATE_LIMITED again and again"
+            refused = RateLimitedError(_wait_seconds(read(exchange)))
+            time.sleep(refused.wait_seconds)
+        self.lost(str(refused), exchange)
+        raise LostError(str(refused))
+
+    # -- sending in two halves -----------------------------------------------------------
+
+    def composing(self, request: Request) -> Callable[[Client], Flight]:
+        """What makes a flight of a request, over whichever client it is given.
+
+        Raises:
+            TargetGoneError: as :meth:`ask`; the flight's maker does too.
+        """
+        members = format_request(self.identity, request)
+        self.know(members)
+        body = _as_json(members)
+        self._expect_somebody()
+
+        def compose(client: Client) -> Flight:
+            try:
+                return client.compose("POST", TOOL_PATH, body, JSON_HEADERS)
+            except ProtocolError as error:
+                raise _shut_out(error) from None
+
+        return compose
+
+    def landed(self, request: Request, exchange: Exchange, moves: list[Move] | None) -> Told:
+        """Judge what a flight of a request came to. ``moves`` as in :meth:`judge_answer`.
+
+        Raises:
+            RateLimitedError: it was refused unseen, and is to be sent again.
+            ViolationError, LostError, TargetGoneError: as :meth:`send`.
+        """
+        came = self.settle(exchange)
+        if came is None:
+            raise RateLimitedError(_wait_seconds(read(exchange)))
+        return self.judge_answer(request, exchange, came, moves)
+
+    def lost(self, why: str, exchange: Exchange) -> None:
+        """Count a request whose answer is not waited for any longer."""
         self._tally.lose(why, self._named(exchange))
-        raise LostError(why)
+
+    # -- sending anything else -----------------------------------------------------------
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[Exchange, HttpAnswer]:
         """Send whatever request; raises as :meth:`ask` does, but that any answer is one."""
@@ -200,13 +265,16 @@ class Session:
             self.report(fault)
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
-        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
-            why = self._tally.lost_why.most_common(1)[0][0]
-            raise TargetGoneError(f"the target stopped answering: {why}")
+        self._expect_somebody()
         try:
             return self._client.exchange(method, path, body, headers)
         except ProtocolError as error:
-            raise TargetGoneError(f"its MCP endpoint lets no client in again: {error}") from None
+            raise _shut_out(error) from None
+
+    def _expect_somebody(self) -> None:
+        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
+            why = self._tally.lost_why.most_common(1)[0][0]
+            raise TargetGoneError(f"the target stopped answering: {why}")
 
     def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
         """What an exchange with the tool came to; None when it is to be sent again later.
@@ -304,25 +372,27 @@ class Session:
 
     def body(self, request: Request) -> bytes:
         """The JSON of a request of this workflow."""
-        return json.dumps(format_request(self.identity, request), separators=(",", ":")).encode()
+        return _as_json(format_request(self.identity, request))
 
     def know(self, body: Mapping[str, Any], *, in_logs: bool = True) -> None:
         """Look out for the identifiers of this body in every answer from now on, and in logs."""
         for member in IDENTIFIERS:
             value = body.get(member)
-            if isinstance(value, str) and len(value) >= IDENTIFIER_LENGTH_MIN:
-                self._identifiers.add(value)
-                if in_logs and self._tally.logs is not None:
-                    self._tally.logs.know(value, member)
+            if not isinstance(value, str) or len(value) < IDENTIFIER_LENGTH_MIN:
+                continue
+            if in_logs and self._tally.logs is not None and value not in self._in_logs:
+                self._in_logs.add(value)
+                self._tally.logs.know(value, member)
+            self._identifiers[value] = value.encode("utf-8", "surrogatepass")
 
     def _leaks(self, exchange: Exchange) -> list[Fault]:
         if not isinstance(exchange.answer, HttpAnswer):
             return []
         body = exchange.answer.body
         headers = "\n".join(value for _, value in exchange.answer.headers).encode("latin-1")
-        for identifier in self._identifiers:
+        for identifier, encoded in self._identifiers.items():
             for place, said in (("body", body), ("headers", headers)):
-                if identifier.encode() in said:
+                if encoded in said:
                     fault = Fault(
                         rules=("WC-PRIV-1",),
                         what=f"the {place} of the answer repeats an identifier of the request",
@@ -375,16 +445,26 @@ class Session:
         )
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _as_json(members: Mapping[str, Any]) -> bytes:
+    return _encode(members).encode()
+
+
 def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = False) -> Sent:
     """An exchange as one line of a sequence."""
     answered = exchange.answer
-    members = json_object(answered.body) if isinstance(answered, HttpAnswer) else None
+    members = None
     status = answered.status if isinstance(answered, HttpAnswer) else 0
-    if exchange.binding is Binding.MCP and isinstance(came, Result | Problem):
+    if isinstance(came, Result | Problem):
         members = came.members
-        # What HTTP would say: the status of the message that carries a tool result says nothing.
-        told_status = members.get("status") if isinstance(came, Problem) else status
-        status = told_status if type(told_status) is int else status
+        if exchange.binding is Binding.MCP and isinstance(came, Problem):
+            # What HTTP would say: the status of the message with a tool result says nothing.
+            told_status = members.get("status")
+            status = told_status if type(told_status) is int else status
+    elif isinstance(answered, HttpAnswer):
+        members = json_object(answered.body)
     if isinstance(answered, Lost):
         told = answered.reason
     elif isinstance(came, Unknown):
@@ -402,6 +482,10 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
         on_controls=on_controls,
         binding=exchange.binding,
     )
+
+
+def _shut_out(error: ProtocolError) -> TargetGoneError:
+    return TargetGoneError(f"its MCP endpoint lets no client in again: {error}")
 
 
 def _wait_seconds(came: Answer) -> float:

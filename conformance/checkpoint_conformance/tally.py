@@ -1,10 +1,11 @@
 """What a run has seen so far: hits of each rule, failures, answers lost, checks done."""
 
+import copy
 import json
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.answers import Fault
@@ -59,6 +60,8 @@ class Failure:
     """The sequence as requests to send again; None where it was more than that."""
     binding: Binding = Binding.HTTP
     """The one that its last request went by."""
+    of_many: bool = False
+    """Whether no single answer shows it, but only the order of many."""
 
     @property
     def key(self) -> str:
@@ -122,7 +125,69 @@ class Tally:
     """The checks that were done, in their order."""
     faults: Mapping[str, Any] | None = None
     """Figures of the faults that were made, as `report.schema.json` has them; None of none."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes from one process to another: all but the lock."""
+        with self._lock:
+            return {
+                name: value if name == "logs" else copy.deepcopy(value)
+                for name, value in self.__dict__.items()
+                if name != "_lock"
+            }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take it up in another process."""
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def add(self, part: "Tally") -> None:
+        """Count what a later part of the same run saw, as if it had been counted here.
+
+        What only the order of many answers shows is told only where no single one was wrong
+        before: no order explains what is decided wrongly one by one.
+        """
+        dropped: set[str] = set()
+        broken_before = bool(self.failures)
+        for failure in part.failures.values():
+            if failure.of_many and broken_before:
+                dropped.update(failure.fault.rules)
+            else:
+                self.fail(failure)
+        with self._lock:
+            self.hits.update(_without(part.hits, dropped))
+            for binding, hits in part.hits_over.items():
+                self.hits_over[binding].update(_without(hits, dropped))
+            self.requests += part.requests
+            self.lost += part.lost
+            self.lost_why.update(part.lost_why)
+            for line, times in part.lost_what.items():
+                if line in self.lost_what or len(self.lost_what) < LOST_KINDS_MAX:
+                    self.lost_what[line] += times
+            self.moves.update(part.moves)
+            self.broken_moves.update(part.broken_moves)
+            for timing in part.timings:
+                self._add_timing(timing)
+            if part.faults is not None:
+                self.faults = part.faults
+            if self.logs is not None and part.logs is not None:
+                for text, member in part.logs.others.items():
+                    self.logs.know(text, member)
+        for why in part.incomplete:
+            self.leave_out(why)
+        for what in part.remarks:
+            self.remark(what)
+
+    def _add_timing(self, timing: Timing) -> None:
+        """A check that was done in several parts, one after the other in the list, is one."""
+        last = self.timings[-1] if self.timings else None
+        if last is not None and (last.name, last.title) == (timing.name, timing.title):
+            self.timings[-1] = replace(
+                last,
+                seconds=last.seconds + timing.seconds,
+                requests=last.requests + timing.requests,
+            )
+        else:
+            self.timings.append(timing)
 
     def hit(self, *rules: str) -> None:
         """Count that rules were exercised and held."""
@@ -172,6 +237,10 @@ class Tally:
         with self._lock:
             if why not in self.incomplete:
                 self.incomplete.append(why)
+
+
+def _without(hits: Hits, rules: set[str]) -> Hits:
+    return Counter({rule: times for rule, times in hits.items() if rule not in rules})
 
 
 def in_short(status: int, members: dict[str, Any] | None) -> str:

@@ -34,12 +34,16 @@ def closed_early() -> None:
 
 
 class LiveProgress:
-    """A line for each check: a bar while it runs on a terminal, a plain line elsewhere."""
+    """A line for each check: a bar while it runs on a terminal, a plain line elsewhere.
+
+    Several may be under way, each in a lane; where there are none, all are in lane 0.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bars: RichProgress | None = None
-        self._task: TaskID | None = None
+        self._tasks: dict[int, TaskID] = {}
+        """The bar of each lane."""
         self._stopped = False
         if console.is_terminal:
             self._bars = RichProgress(
@@ -61,28 +65,31 @@ class LiveProgress:
         """Leave the terminal as it was."""
         if self._bars is not None:
             if not self._stopped:
-                self._finish()
+                for lane in tuple(self._tasks):
+                    self.end(lane)
             self._bars.stop()
 
     def stopped(self) -> None:
-        """The check at hand did not come to its end: its bar stays where it is."""
+        """What is under way did not come to its end: its bar stays where it is."""
         self._stopped = True
 
-    def check(self, title: str) -> None:
+    def check(self, title: str, lane: int = 0) -> None:
         """A check begins."""
         if self._bars is None:
             self._console.print(f"… {title}", highlight=False)
             return
-        self._finish()
-        self._task = self._bars.add_task(escape(title), total=1)
+        self.end(lane)
+        self._tasks[lane] = self._bars.add_task(escape(title), total=1)
 
-    def advance(self, done: int, of: int) -> None:
-        """The check at hand has done so much of so many."""
-        if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, completed=done, total=of)
+    def advance(self, done: int, of: int, lane: int = 0) -> None:
+        """The check in a lane has done so much of so many."""
+        if self._bars is not None and lane in self._tasks:
+            self._bars.update(self._tasks[lane], completed=done, total=of)
 
-    def _finish(self) -> None:
-        if self._bars is None or self._task is None:
+    def end(self, lane: int = 0) -> None:
+        """The check in a lane has come to its end."""
+        if self._bars is None or lane not in self._tasks:
             return
-        task = next(task for task in self._bars.tasks if task.id == self._task)
-        self._bars.update(self._task, completed=task.total)
+        task_id = self._tasks.pop(lane)
+        task = next(task for task in self._bars.tasks if task.id == task_id)
+        self._bars.update(task_id, completed=task.total)

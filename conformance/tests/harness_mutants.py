@@ -102,8 +102,8 @@ _ORACLE: Final = (
         "true-is-one",
         "Compares values without their JSON types.",
         "Clients that are strict about types would be the first to find out.",
-        "return type(expected) is type(got) and expected == got",
-        "return expected == got",
+        "if type(due) is not type(came) or due != came:",
+        "if due != came:",
         "test_what_is_wrong_is_named[true-for-1]",
         "test_what_is_wrong_is_named[15.0-for-15]",
     ),
@@ -241,7 +241,7 @@ _ANSWERS: Final = (
         "any-encoding-is-json",
         "Lets the JSON library guess the encoding, and takes NaN.",
         "What a strict client cannot read would pass (RFC 8259).",
-        'json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)',
+        '_DECODER.decode(body.decode("utf-8"))',
         "json.loads(body)",
         "test_what_is_not_one_json_object_in_utf_8_is_none[utf-16]",
         "test_what_is_not_one_json_object_in_utf_8_is_none[nan]",
@@ -479,6 +479,62 @@ _TALLY: Final = (
     ),
 )
 
+_fixed = _of("fixed_sequences.py", "test_fixed_sequences.py", slow=True)
+_FIXED: Final = (
+    _fixed(
+        "a-lost-answer-is-passed-over",
+        "Goes on with a sequence whose answer was lost as if it had come.",
+        "The next answers would be judged by a record that nobody knows.",
+        """        except LostError:
+            self._begin_anew(going)
+            return
+""",
+        """        except LostError:
+            going.place += 1
+            if going.place < len(going.sequence.requests):
+                self._wait(going)
+                return
+""",
+        "test_a_lost_answer_begins_that_one_anew_alone",
+    ),
+    _fixed(
+        "a-fault-ends-them-all",
+        "Stops at the first fault of any sequence.",
+        "What is wrong in one place would hide what is wrong in all others.",
+        """            self._run.tally.fail(error.failure)
+        self._ended()
+""",
+        """            self._run.tally.fail(error.failure)
+            self._now.clear()
+        self._ended()
+""",
+        "test_a_fault_in_one_ends_that_one_alone",
+    ),
+    _fixed(
+        "waits-are-forgotten",
+        "Does not note in a sequence that the clock moved.",
+        "A failure at a deadline could neither be shown nor repeated.",
+        "            if waited_ms > 0:",
+        "            if waited_ms > 10**9:",
+        "test_a_sequence_remembers_its_own_waits_and_can_be_repeated_alone",
+    ),
+    _fixed(
+        "sent-before-it-is-due",
+        "Sends everything at once, whatever the clock shows.",
+        "No deadline would be reached, and every lapse go unjudged.",
+        "going.begun_ms + due.at_ms > clock.now_ms:",
+        "going.begun_ms + due.at_ms < 0:",
+        "test_the_clock_moves_once_for_all",
+    ),
+    _fixed(
+        "all-at-once-where-the-rate-is-limited",
+        "Goes on with many at once after a refusal for the rate.",
+        "Requests would use up each other's admission, and be given up.",
+        "            self._patient = True",
+        "            self._patient = False",
+        "test_where_the_rate_is_limited_one_is_sent_after_the_other",
+    ),
+)
 _session = _of("session.py", "test_session.py")
 _LEAK: Final = "test_an_identifier_is_found_wherever_an_answer_repeats_it"
 _LOST: Final = "test_what_may_have_been_applied_is_lost"
@@ -712,8 +768,8 @@ _PRIVACY: Final = (
         "capitals-are-not-found-in-logs",
         "Does not find an identifier that was logged in capitals.",
         "One call of upper() would hide it.",
-        "% (_DIGITS_MIN, MARK.encode()), re.IGNORECASE\n",
-        "% (_DIGITS_MIN, MARK.encode())\n",
+        "% (_DIGITS_MIN, text.encode()), re.IGNORECASE\n",
+        "% (_DIGITS_MIN, text.encode())\n",
         "test_each_identifier_is_found_with_its_line_and_member",
     ),
     _logs(
@@ -1152,6 +1208,94 @@ _WHOLE: Final = (
     ),
 )
 
+_lanes = _of("lanes.py", "test_lanes.py")
+_added = _of("tally.py", "test_lanes.py")
+_LANES: Final = (
+    _added(
+        "lanes-forget-failures",
+        "Adds up what lanes counted, but for the failures.",
+        "A broken target would pass with two lanes and fail with one.",
+        "for failure in part.failures.values():",
+        "for failure in ():",
+        "test_no_failure_is_forgotten_and_of_two_the_first_is_kept",
+    ),
+    _added(
+        "lanes-forget-what-was-left-out",
+        "Does not take over why a check did not do all that it should.",
+        "What could not be tested would be green with two lanes.",
+        "for why in part.incomplete:",
+        "for why in ():",
+        "test_everything_that_was_counted_is_counted_once",
+    ),
+    _added(
+        "lanes-lose-no-answers",
+        "Does not take over how many answers were lost.",
+        "A target that answers every other request would pass with two lanes.",
+        "self.lost += part.lost",
+        "self.lost += 0",
+        "test_everything_that_was_counted_is_counted_once",
+    ),
+    _added(
+        "one-fault-is-told-as-two",
+        "Tells what only many answers show although single ones are wrong.",
+        "WC-CONC-1 would be blamed as well: no order explains what is decided wrongly.",
+        "if failure.of_many and broken_before:",
+        "if False:",
+        "test_what_only_many_show_is_told_where_nothing_else_is_broken",
+    ),
+    _lanes(
+        "storms-are-told-of-broken-targets",
+        "Counts a short storm although something before it is broken.",
+        "One fault would be told as two, and a seed would find more with lanes than without.",
+        "if task.only_unbroken and whole.failures:",
+        "if False:",
+        "test_what_says_nothing_of_what_is_broken_says_nothing[True]",
+    ),
+    _lanes(
+        "frozen-clocks-are-shared",
+        "Lets checks that use controls be beside others.",
+        "A clock that stands still for one would be a broken clock for the other: a false alarm.",
+        "if check.alone or check.needs_controls else",
+        "if check.alone else",
+        "test_where_a_check_may_be_done[walk-alone]",
+        "test_where_a_check_may_be_done[stateful-alone]",
+    ),
+    _lanes(
+        "alone-is-beside-who-shares",
+        "Begins what must be alone where somebody is already.",
+        "Whoever is there would see the clock stop, or a hundred connections.",
+        "return idle[0] if idle else None",
+        "return 0",
+        "test_what_must_be_alone_is[whole-2-1]",
+        "test_what_must_be_alone_is[whole-3-2]",
+    ),
+    _lanes(
+        "who-shares-is-beside-who-is-alone",
+        "Begins what may be shared where somebody must be alone.",
+        "It would be judged by a clock that another lane is moving.",
+        "if tasks and all(other.place is Place.SHARED for other in tasks)",
+        "if tasks",
+        "test_what_must_be_alone_is[whole-2-1]",
+        "test_what_must_be_alone_is[whole-3-2]",
+    ),
+    _lanes(
+        "faults-of-the-target-itself-overlap",
+        "Makes faults beside other checks although the target itself is what is harmed.",
+        "Every check meanwhile would lose its answers, or blame the target for them.",
+        "target.fault_access is not None and target.fault_access.apart:",
+        "target.fault_access is not None:",
+        "test_faults_of_what_others_use_are_made_alone",
+    ),
+    _lanes(
+        "lanes-that-die-saw-nothing",
+        "Takes a lane that ended by itself for one that has nothing to tell.",
+        "A crash of the harness would be a pass of fewer checks.",
+        '            raise LaneError(\n                f"a process',
+        '            return\n            raise LaneError(\n                f"a process',
+        "test_a_lane_that_dies_is_a_fault_of_the_harness",
+    ),
+)
+
 HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
     {
         mutant.name: mutant
@@ -1161,7 +1305,9 @@ HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
             *_CLOCK,
             *_VERDICT,
             *_TALLY,
+            *_LANES,
             *_SESSION,
+            *_FIXED,
             *_SHOWING,
             *_PRIVACY,
             *_JUDGING,

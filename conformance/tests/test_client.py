@@ -3,6 +3,7 @@
 import socket
 import threading
 
+import h11
 import pytest
 from raw_server import Talk, answering, http, request_of, talking
 
@@ -13,8 +14,10 @@ from checkpoint_conformance.client import (
     HttpAnswer,
     Lost,
     LostReason,
+    Pool,
     UrlError,
     land_all,
+    outgoing,
 )
 
 OK = http("200 OK", b'{"a":1}')
@@ -88,6 +91,53 @@ def test_every_framing_is_read(wire: bytes) -> None:
         answer = client.exchange("POST", "/x", b"{}").answer
     assert isinstance(answer, HttpAnswer)
     assert (answer.status, answer.body) == (200, b'{"a":1}')
+
+
+def test_what_comes_unasked_stands_before_the_next_answer() -> None:
+    """Whoever reads the same connection on takes it for the beginning of what follows."""
+
+    def talk(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK + b"more")
+        request_of(connection)
+        connection.sendall(OK)
+
+    with talking(talk) as url, Client(Address.parse(url)) as client:
+        first, second = (client.exchange("POST", "/x", b"{}").answer for _ in range(2))
+    assert isinstance(first, HttpAnswer)
+    assert first.body == b'{"a":1}'
+    assert isinstance(second, Lost)
+    assert second.reason == LostReason.NOT_HTTP
+
+
+def test_a_short_request_goes_out_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a long one without its last byte first, which is when it counts as called."""
+    pieces: list[bytes] = []
+    send = socket.socket.sendall
+
+    def noted(self: socket.socket, data: bytes) -> None:
+        pieces.append(data)
+        send(self, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", noted)
+
+    def talk(connection: socket.socket) -> None:
+        for _ in range(2):
+            request_of(connection)
+            connection.send(OK)
+
+    with talking(talk) as url, Client(Address.parse(url)) as client:
+        for body in (b"short", b"x" * 20_000):
+            client.exchange("POST", "/x", body)
+    assert [piece.partition(b"\r\n\r\n")[2] for piece in pieces[:2]] == [b"short", b"x" * 19_999]
+    assert pieces[2:] == [b"x"]
+
+
+def test_a_header_that_is_none_is_refused_every_time() -> None:
+    """By h11, before anything is sent."""
+    for _ in range(2):
+        with pytest.raises(h11.LocalProtocolError):
+            outgoing(Address.parse("http://127.0.0.1"), "GET", "/", b"", (("a b", "c"),))
 
 
 def test_a_connection_is_kept_and_one_that_was_closed_is_opened_again() -> None:
@@ -164,6 +214,58 @@ def test_many_land_even_when_one_never_answers() -> None:
         for client in clients:
             client.close()
     assert sorted(kinds) == ["HttpAnswer", "HttpAnswer", "Lost"]
+
+
+def test_a_pool_tells_each_as_it_lands() -> None:
+    """A late one does not keep the others waiting, and is given up at its own deadline."""
+    go_on = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        while request := request_of(connection):
+            if b"late" in request:
+                go_on.wait(5)
+            connection.sendall(OK)
+
+    with talking(talk) as url:
+        address = Address.parse(url)
+        clients = [Client(address, seconds_max=0.5) for _ in range(2)]
+        with Pool[str](clients) as pool:
+            landed: list[tuple[str, type]] = []
+            room = [pool.has_room]
+            pool.send("late", lambda client: client.compose("POST", "/late", b"{}"))
+            for name in ("a", "b", "c"):
+                pool.send(name, lambda client: client.compose("POST", "/x", b"{}"))
+                room.append(pool.has_room)
+                landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
+            go_on.set()
+    assert room == [True, False, False, False]
+    assert landed == [("a", HttpAnswer), ("b", HttpAnswer), ("c", HttpAnswer), ("late", Lost)]
+
+
+def test_a_pool_opens_what_was_closed_again() -> None:
+    """Connections that the server closes after each answer, and one that it never lets open."""
+    closed = threading.Semaphore(0)
+
+    def talk(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK)
+        connection.close()
+        closed.release()
+
+    with talking(talk) as url, Pool[int]([Client(Address.parse(url)) for _ in range(2)]) as pool:
+        for number in range(6):
+            pool.send(number, lambda client: client.compose("POST", "/x", b"{}"))
+            ((owner, exchange),) = pool.landed()
+            assert (owner, type(exchange.answer)) == (number, HttpAnswer)
+            assert closed.acquire(timeout=5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with Pool[int]([Client(Address.parse(f"http://127.0.0.1:{port}"))]) as pool:
+        pool.send(6, lambda client: client.compose("POST", "/x", b"{}"))
+        ((_, refused),) = pool.landed()
+    assert isinstance(refused.answer, Lost)
+    assert refused.answer.reason == LostReason.REFUSED
 
 
 def test_headers_and_base_path_are_sent() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from checkpoint_conformance import process_guardian
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.processes import LOG_NAME, running
 from checkpoint_conformance.rules import RuleClass
@@ -215,6 +216,32 @@ def test_what_was_started_is_stopped_whole(tmp_path: Path, stubborn: bool) -> No
     assert "listening, with a child" in (tmp_path / "logs" / LOG_NAME).read_text()
 
 
+LEAVES_A_CHILD = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the child says its word first
+leader = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == leader:
+    time.sleep(0.001)
+print(os.getppid(), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only process 1 adopts")
+def test_what_a_program_leaves_behind_is_reaped_by_its_guardian() -> None:
+    """Process 1 takes its time over it: what was killed is gone at once all the same."""
+    guarded = (sys.executable, "-c", LEAVES_A_CHILD)
+    with subprocess.Popen(
+        [sys.executable, "-I", process_guardian.__file__, "30", "-", *guarded],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as guardian:
+        assert guardian.stdout is not None
+        assert guardian.stdout.read() == f"{guardian.pid}\n"
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="not run: reads /proc")
 def test_it_is_stopped_when_the_harness_is_killed(tmp_path: Path) -> None:
     """By a signal that nothing can catch."""
@@ -242,18 +269,24 @@ def test_it_is_stopped_when_the_harness_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "ready_seconds", "said"),
     [
-        (("no-such-program-anywhere",), "No such file or directory"),
-        ((sys.executable, "-c", "print('cannot find the store'); raise SystemExit(3)"), "status 3"),
-        ((sys.executable, "-c", "import time; time.sleep(600)"), "Nothing answered at"),
+        (("no-such-program-anywhere",), 30, "No such file or directory"),
+        (
+            (sys.executable, "-c", "print('cannot find the store'); raise SystemExit(3)"),
+            30,
+            "status 3",
+        ),
+        ((sys.executable, "-c", "import time; time.sleep(600)"), 0.5, "Nothing answered at"),
     ],
 )
 def test_what_does_not_start_is_explained(
-    tmp_path: Path, command: tuple[str, ...], said: str
+    tmp_path: Path, command: tuple[str, ...], ready_seconds: float, said: str
 ) -> None:
     """With what it printed, in bounded time."""
-    start = Start(command=command, directory=tmp_path, ready_seconds=0.5, stop_seconds=0.2)
+    start = Start(
+        command=command, directory=tmp_path, ready_seconds=ready_seconds, stop_seconds=0.2
+    )
     with (
         pytest.raises(LaunchError) as error,
         running(Description(url="http://127.0.0.1:${port}", start=start)),

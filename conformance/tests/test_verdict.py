@@ -24,6 +24,7 @@ HARMED = FaultAccess(
     missing={},
     durability=Durability.CHANGE,
     starts=True,
+    apart=True,
     deploy=lambda: deployed(Description(url=HERE.url)),
 )
 EVERYTHING = replace(FULL, mcp=HERE, classes=frozenset(RuleClass), fault_access=HARMED)

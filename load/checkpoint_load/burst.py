@@ -40,8 +40,7 @@ from checkpoint_conformance.client import (
     HttpAnswer,
     Lost,
     LostReason,
-    new_connection,
-    request_bytes,
+    outgoing,
 )
 from checkpoint_conformance.history import DROPPED
 from checkpoint_model.vocabulary import TOOL_PATH
@@ -184,11 +183,10 @@ class Contender:
         Raises:
             OSError: the connection failed.
         """
-        connection = new_connection()
-        self._reader = AnswerReader(connection)
         self._loaded_ns = time.monotonic_ns()
-        wire = request_bytes(connection, self._address, "POST", TOOL_PATH, body, self._headers)
-        self._pending, self._last = wire[:-1], wire[-1:]
+        sent = outgoing(self._address, "POST", TOOL_PATH, body, self._headers)
+        self._reader = AnswerReader(sent)
+        self._pending, self._last = sent.wire[:-1], sent.wire[-1:]
         if self._tls is not None:
             self._pending = self._tls.encrypted(self._pending)
             self._last = self._tls.encrypted(self._last)

@@ -13,8 +13,9 @@ An error that a script itself raises (``malformed call``) is a fault of the prog
 called, and surfaces as ``redis.exceptions.ResponseError``.
 """
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
@@ -96,23 +97,23 @@ class Reply(NamedTuple):
     def parse(cls, raw: Sequence[str]) -> "Reply":
         """Read the flat reply of ``include/reply.lua``."""
         outcome, now_ms, *fields = raw
-        record = None
-        if fields:
-            stage, gen, holder, claim_end, state_end, claim_ttl, state_ttl, *rest = fields
-            retry, evidence, fingerprint = rest
-            record = StoredRecord(
-                stage=stage,
-                generation=int(gen),
-                holder=holder,
-                claim_end_ms=int(claim_end),
-                state_end_ms=int(state_end),
-                claim_ttl_seconds=int(claim_ttl),
-                state_ttl_seconds=int(state_ttl),
-                retry_failed=retry == "1",
-                evidence_type=evidence or None,
-                evidence_fingerprint_present=fingerprint == "1",
-            )
-        return cls(outcome=outcome, now_ms=int(now_ms), record=record)
+        if not fields:
+            return cls(outcome, int(now_ms), None)
+        stage, generation, holder, claim_end, state_end, claim_ttl, state_ttl, *rest = fields
+        retry_failed, evidence_type, evidence_fingerprint = rest
+        record = StoredRecord(
+            stage,
+            int(generation),
+            holder,
+            int(claim_end),
+            int(state_end),
+            int(claim_ttl),
+            int(state_ttl),
+            retry_failed == "1",
+            evidence_type or None,
+            evidence_fingerprint == "1",
+        )
+        return cls(outcome, int(now_ms), record)
 
 
 class Store(Protocol):
@@ -128,20 +129,24 @@ class Store(Protocol):
 class Checkpoints:
     """The four actions on one store, each one atomic step.
 
-    ``store`` is a client that decodes responses and never repeats a command by itself.
+    Args:
+        store: a client that decodes responses and never repeats a command by itself.
+        seconds_max: how long both calls together may take where the store does not know a
+            script; None where its client alone bounds each of them.
 
-    Every method raises what the client raises: ``redis.exceptions.RedisError`` when the store
-    refuses, ``OSError`` or the client's connection errors when it cannot be reached. After
-    those it is unknown whether the step was applied.
+    What every method returns raises what the client raises: ``redis.exceptions.RedisError`` when
+    the store refuses, ``OSError`` or the client's connection errors when it cannot be reached;
+    and ``TimeoutError``. After those it is unknown whether the step was applied.
 
     ``clock`` is empty for the store's own time; the test controls give ``shift:<ms>`` or
     ``at:<ms>`` (WC-CTL-1). Every identifier is a digest of 43 characters.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, seconds_max: float | None = None) -> None:
         self._store = store
+        self._seconds_max = seconds_max
 
-    async def claim(
+    def claim(
         self,
         workflow: str,
         *,
@@ -150,14 +155,14 @@ class Checkpoints:
         state_ttl_seconds: int,
         retry_failed: bool,
         clock: str = "",
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """WC-CLAIM-1 … WC-CLAIM-8."""
         retry = "1" if retry_failed else "0"
-        return await self._call(
+        return self._call(
             "claim", workflow, clock, holder, claim_ttl_seconds, state_ttl_seconds, retry
         )
 
-    async def transition(
+    def transition(
         self,
         workflow: str,
         *,
@@ -169,9 +174,9 @@ class Checkpoints:
         evidence_type: str | None,
         evidence_fingerprint_present: bool,
         clock: str = "",
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """WC-TRANS-1 … WC-TRANS-8; ``observation`` and ``body`` are digests."""
-        return await self._call(
+        return self._call(
             "transition",
             workflow,
             clock,
@@ -184,23 +189,26 @@ class Checkpoints:
             "1" if evidence_fingerprint_present else "0",
         )
 
-    async def abandon(
+    def abandon(
         self, workflow: str, *, holder: str, generation: int, clock: str = ""
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """WC-ABANDON-1 … WC-ABANDON-6."""
-        return await self._call("abandon", workflow, clock, holder, generation)
+        return self._call("abandon", workflow, clock, holder, generation)
 
-    async def status(self, workflow: str, *, clock: str = "") -> Reply:
+    def status(self, workflow: str, *, clock: str = "") -> Coroutine[Any, Any, Reply]:
         """WC-STATUS-1 and WC-STATUS-2."""
-        return await self._call("status", workflow, clock)
+        return self._call("status", workflow, clock)
 
     async def _call(self, action: str, workflow: str, *arguments: str | int) -> Reply:
         from redis.exceptions import NoScriptError
 
         script = scripts()[action]
         key = record_key(workflow)
+        began = asyncio.get_running_loop().time()
         try:
             raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
         except NoScriptError:
-            raw = await self._store.eval(script.text, 1, key, *arguments)
+            ends = None if self._seconds_max is None else began + self._seconds_max
+            async with asyncio.timeout_at(ends):
+                raw = await self._store.eval(script.text, 1, key, *arguments)
         return Reply.parse(raw)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from checkpoint_model.machine import (
@@ -34,6 +35,7 @@ from checkpoint_model.vocabulary import (
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_SECONDS_KEPT: Final = 1024
 _TIMESTAMP: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII
 )
@@ -63,8 +65,14 @@ def format_timestamp(time_ms: int) -> str:
     Raises:
         OverflowError: the time is outside the years 1 … 9999.
     """
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    second, millisecond = divmod(time_ms, 1000)
+    return f"{_second(second)}.{millisecond:03d}Z"
+
+
+@lru_cache(maxsize=_SECONDS_KEPT)
+def _second(second: int) -> str:
+    """The second since the epoch as a timestamp begins; most of a run's are in a few of them."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat().removesuffix("+00:00")
 
 
 def parse_timestamp(text: object) -> int:

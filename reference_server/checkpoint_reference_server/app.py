@@ -37,6 +37,7 @@ from checkpoint_reference_server.http_endpoint import HttpEndpoint, internal_fau
 from checkpoint_reference_server.key_change import KeyMark
 from checkpoint_reference_server.logs import configure, log_notice
 from checkpoint_reference_server.measures import Measures, Sink
+from checkpoint_reference_server.multiplexer import STORE_ANSWER_SECONDS_MAX
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
@@ -127,13 +128,14 @@ def create_app(settings: Settings) -> ASGIApp:
         answers, writes = False, False
         if controls is None or controls.dependency_available:
             try:
-                async with unavailable_when_it_fails():
-                    await store.steps.ping()
-                    answers = True
-                    async with asyncio.timeout(HEALTH_WRITE_SECONDS_MAX):
-                        # Not among the steps, which would wait behind it.
-                        await store.client.set(HEALTH_KEY, "", px=HEALTH_KEY_MS)
-                    writes = True
+                with unavailable_when_it_fails():
+                    async with asyncio.timeout(STORE_ANSWER_SECONDS_MAX):
+                        await store.steps.ping()
+                        answers = True
+                        async with asyncio.timeout(HEALTH_WRITE_SECONDS_MAX):
+                            # Not among the steps, which would wait behind it.
+                            await store.client.set(HEALTH_KEY, "", px=HEALTH_KEY_MS)
+                        writes = True
             except StoreUnavailableError:
                 pass  # what was found until then is told
         body = {

@@ -1,6 +1,5 @@
 """The connection to the store: one client, one deadline, and what counts as unavailable."""
 
-import asyncio
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
@@ -92,35 +91,26 @@ def connect(url: str, *, is_cluster: bool = False, wait_replicas: int = 0) -> Co
 
 
 class unavailable_when_it_fails:  # noqa: N801 - used as a function is
-    """Turn whatever a lost, slow, full or busy store does into one error, in bounded time.
+    """Turn whatever a lost, slow, full or busy store does into one error.
+
+    It sets no time: whatever is inside ends in time by itself, or by ``asyncio.timeout`` inside.
 
     Raises:
         StoreUnavailableError: the calls inside did not finish, or were refused for now.
     """
 
-    __slots__ = ("_timeout",)
+    __slots__ = ()
 
-    def __init__(self, *, is_bounded: bool = False) -> None:
-        """Set no time of its own where what is inside is one call that ends in time by itself."""
-        self._timeout = None if is_bounded else asyncio.timeout(STORE_ANSWER_SECONDS_MAX)
-
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         """Begin."""
-        if self._timeout is not None:
-            await self._timeout.__aenter__()
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         """Raise the one error instead of what a store's fault raised."""
-        if self._timeout is not None:
-            try:
-                await self._timeout.__aexit__(kind, error, traceback)
-            except TimeoutError as late:
-                error = late
         if error is None:
             return
         if isinstance(error, _UNAVAILABLE):

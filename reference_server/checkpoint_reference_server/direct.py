@@ -44,6 +44,21 @@ class Endpoint(Protocol):
         """The answer where that raised."""
 
 
+class RequestHeaders(Headers):
+    """A request's headers, for which names in lower case are asked; most are not there."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(raw=raw)
+        # The first of several, as in the class that this is derived from.
+        self._first = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(raw)
+        }
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The header's value, the first where it is repeated."""
+        return self._first.get(key, default)
+
+
 class _Nobody:
     """In place of the event that an ASGI application waits for."""
 
@@ -54,15 +69,16 @@ class _Nobody:
 class _DirectCycle:
     """What the HTTP layer wants to know of a request under way."""
 
-    __slots__ = ("body", "disconnected", "keep_alive", "more_body", "response_complete")
+    __slots__ = ("body", "disconnected", "keep_alive", "more_body", "response_complete", "task")
     message_event = _Nobody()
 
     def __init__(self, *, keep_alive: bool) -> None:
-        self.body = bytearray()
+        self.body = b""
         self.more_body = True
         self.disconnected = False
         self.keep_alive = keep_alive
         self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
 
 
 class DirectProtocol(BoundedProtocol):
@@ -92,16 +108,28 @@ class DirectProtocol(BoundedProtocol):
         self._in_head = False
         self.cycle = _DirectCycle(keep_alive=self.parser.should_keep_alive())  # type: ignore[assignment]
 
+    def on_body(self, body: bytes) -> None:
+        """A part of the body; mostly all of it."""
+        cycle: Any = self.cycle
+        if type(cycle) is not _DirectCycle:
+            super().on_body(body)
+        elif not cycle.response_complete:
+            cycle.body += body
+
     def on_message_complete(self) -> None:
         """Answer what is whole."""
         cycle: Any = self.cycle
-        super().on_message_complete()
-        if type(cycle) is _DirectCycle and not cycle.response_complete:
+        if type(cycle) is not _DirectCycle:
+            super().on_message_complete()
+            return
+        self._receiving_since = None
+        cycle.more_body = False
+        if not cycle.response_complete:
             # Its own headers: before the task begins, the next request may have been parsed.
-            headers = Headers(raw=self.headers)
-            task = self.loop.create_task(self._answer(cycle, self._endpoints[self.url], headers))
+            headers = RequestHeaders(self.headers)
+            answer = self._answer(cycle, self._endpoints[self.url], headers)
+            cycle.task = task = self.loop.create_task(answer)
             self.tasks.add(task)  # which a server that stops waits for
-            task.add_done_callback(self.tasks.discard)
 
     def _is_plain(self, endpoint: Endpoint) -> bool:
         before: Any = self.cycle
@@ -122,16 +150,22 @@ class DirectProtocol(BoundedProtocol):
 
     async def _answer(self, cycle: _DirectCycle, endpoint: Endpoint, headers: Headers) -> None:
         try:
-            caller = endpoint.admit(headers, self.client)
-            if isinstance(caller, Response):
-                response = caller
-            else:
-                response = await endpoint.answer(headers, bytes(cycle.body), caller)
-        except Exception:
-            self.logger.exception("Exception in the application")
-            response = endpoint.fault()
-        if cycle.disconnected:
-            return
+            try:
+                caller = endpoint.admit(headers, self.client)
+                if isinstance(caller, Response):
+                    response = caller
+                else:
+                    response = await endpoint.answer(headers, cycle.body, caller)
+            except Exception:
+                self.logger.exception("Exception in the application")
+                response = endpoint.fault()
+            if not cycle.disconnected:
+                self._write(cycle, response)
+        finally:
+            assert cycle.task is not None
+            self.tasks.discard(cycle.task)
+
+    def _write(self, cycle: _DirectCycle, response: Response) -> None:
         parts = [STATUS_LINE[response.status_code]]
         for name, value in self.server_state.default_headers:
             parts += (name, b": ", value, b"\r\n")

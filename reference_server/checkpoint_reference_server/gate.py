@@ -6,6 +6,7 @@ descriptions, which also pages of any origin may read.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from starlette.datastructures import Headers
@@ -15,6 +16,7 @@ from checkpoint_reference_server.accounts import Accounts
 from checkpoint_reference_server.callers import FORBIDDEN, Callers
 
 NO_STORE: Final = {"Cache-Control": "no-store"}
+_NAMES_REMEMBERED: Final = 64
 _UNAUTHORIZED: Final = 401
 _CHALLENGE: Final = 'Bearer realm="workflow-checkpoint"'
 _NO_TOKEN: Final = "A token is needed: Authorization: Bearer TOKEN."  # noqa: S105 - names none
@@ -58,12 +60,13 @@ class Gate:
     """
 
     def __init__(self, callers: Callers, accounts: Accounts | None) -> None:
-        self._callers = callers
+        # Each client sends the same names with every request.
+        self._refuse = lru_cache(_NAMES_REMEMBERED)(callers.refuse)
         self._accounts = accounts
 
     def admit(self, headers: Headers, client: Any) -> Caller | Refusal:
         """Who calls the tool, or why they may not. ``client`` is ASGI's: address and port."""
-        refused = self._callers.refuse(headers.get("host"), headers.get("origin"))
+        refused = self._refuse(headers.get("host"), headers.get("origin"))
         if refused is not None:
             http_status, text = refused
             reason = "origin" if http_status == FORBIDDEN else "host"
@@ -83,7 +86,7 @@ class Gate:
 
     def refuse_host(self, headers: Headers) -> Refusal | None:
         """Why a published description may not be read, which any origin may."""
-        refused = self._callers.refuse(headers.get("host"), None)
+        refused = self._refuse(headers.get("host"), None)
         if refused is None:
             return None
         return Refusal(reason="host", http_status=refused[0], text=refused[1])

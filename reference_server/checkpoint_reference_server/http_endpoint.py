@@ -8,9 +8,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
 from checkpoint_model.vocabulary import BODY_BYTES_MAX
+from checkpoint_reference_server import inputs
 from checkpoint_reference_server.gate import NO_STORE, Caller, Gate, Refusal
 from checkpoint_reference_server.measures import Measures
-from checkpoint_reference_server.tool import Answer, Tool
+from checkpoint_reference_server.tool import Answer, Tool, refusal
 
 Finish: TypeAlias = Callable[[str, Answer | None, float, Mapping[str, str]], None]
 # As they go out: to make them of text again for each answer takes longer than to encode it.
@@ -60,9 +61,10 @@ class HttpEndpoint(GatedEndpoint):
         started = self._measures.began()
         answer = None
         try:
-            # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
-            codings = ", ".join(headers.getlist("content-encoding")) or None
-            answer = await self._tool.answer(body, headers.get("content-type"), codings, caller)
+            inputs.check_headers(headers)
+            answer = await self._tool.answer(body, caller)
+        except inputs.InvalidInputError as error:
+            answer = refusal(error)
         finally:
             self._finish("http", answer, started, headers)
         return _response(answer)
@@ -76,17 +78,21 @@ def internal_fault() -> Response:
     return PlainTextResponse("Internal fault\n", 500, {"Connection": "close"})
 
 
+class JsonResponse(Response):
+    """Made at once, where the class that it is derived from looks at what it is given first."""
+
+    def __init__(self, http_status: int, body: bytes, *, is_problem: bool = False) -> None:
+        self.status_code = http_status
+        length = (b"content-length", b"%d" % len(body))
+        self.raw_headers = [_NO_STORE, length, _PROBLEM if is_problem else _RESULT]
+        self.body = body
+        self.background = None
+
+
 def _response(answer: Answer) -> Response:
     body = _ENCODER.encode(answer.members)
-    response = Response()
-    response.status_code = answer.http_status
-    response.body = body
-    length = (b"content-length", str(len(body)).encode())
-    if answer.http_status == 200:
-        response.raw_headers = [_NO_STORE, length, _RESULT]
-        return response
-    response.raw_headers = [_NO_STORE, length, _PROBLEM]
+    response = JsonResponse(answer.http_status, body, is_problem=answer.http_status != 200)
     retry_after = answer.members.get("retry_after_seconds")
     if retry_after is not None:
-        response.raw_headers.append((b"retry-after", str(retry_after).encode()))
+        response.raw_headers.append((b"retry-after", b"%d" % retry_after))
     return response

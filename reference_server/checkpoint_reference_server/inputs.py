@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 import msgspec
+from starlette.datastructures import Headers
 
 from checkpoint_model import schemas
 from checkpoint_model.vocabulary import BODY_BYTES_MAX
@@ -38,17 +39,22 @@ _VALIDATORS: Final = _by_action()
 _ACTIONS: Final = ", ".join(_VALIDATORS)
 
 
-def check_headers(content_type: str | None, content_encoding: str | None) -> None:
+def check_headers(headers: Headers) -> None:
     """Refuse what is not plain JSON.
 
     Raises:
         InvalidInputError: with status 415 (section 8).
     """
-    media_type = (content_type or "").partition(";")[0].strip().lower()
-    if media_type != MEDIA_TYPE:
-        raise InvalidInputError(f"The media type must be {MEDIA_TYPE}.", 415)
-    if content_encoding is not None and content_encoding.strip().lower() != "identity":
-        raise InvalidInputError("A content coding is not accepted; send plain JSON.", 415)
+    content_type = headers.get("content-type")
+    if content_type != MEDIA_TYPE:
+        media_type = (content_type or "").partition(";")[0].strip().lower()
+        if media_type != MEDIA_TYPE:
+            raise InvalidInputError(f"The media type must be {MEDIA_TYPE}.", 415)
+    if headers.get("content-encoding") is not None:
+        # Repeated, a header is one list (RFC 9110): `identity` first may be followed by `gzip`.
+        codings = ", ".join(headers.getlist("content-encoding"))
+        if codings and codings.strip().lower() != "identity":
+            raise InvalidInputError("A content coding is not accepted; send plain JSON.", 415)
 
 
 def parse(body: bytes) -> JsonObject:

@@ -22,15 +22,14 @@ makes a new one.
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import hiredis
 import redis.asyncio as redis
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.asyncio.connection import AbstractConnection, DefaultParser
+from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
 
 STORE_ANSWER_SECONDS_MAX: Final = 4.0
 """How long one request may wait for the store; leaves a second of WC-ERR-5's five."""
@@ -43,6 +42,8 @@ that waits in vain, the next one must still have time to do the same."""
 MARK_PREFIX: Final = "wc:mark:"
 MARK_LIFE_MS: Final = 1000
 _WATCH_SECONDS: Final = 0.25
+_NOT_ENOUGH: Final = object()
+"""In place of an answer that has not come whole."""
 
 
 class ReplicasMissingError(redis.RedisError):
@@ -96,8 +97,12 @@ class Multiplexer:
             await self._carrier.aclose()
 
 
-class _Carrier:
-    """One connection, from before it is made until it is lost, and what is sent on it."""
+class _Carrier(asyncio.Protocol):
+    """One connection, from before it is made until it is lost, and what is sent on it.
+
+    The library makes the connection; its socket is then read here, where the answers of one read
+    are given out at once.
+    """
 
     def __init__(
         self, make_connection: Callable[[], AbstractConnection], wait_replicas: int
@@ -105,14 +110,25 @@ class _Carrier:
         self._make_connection = make_connection
         self._wait_replicas = wait_replicas
         self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
-        self._outgoing: list[tuple[bytes, _UnderWay]] = []
+        self._outgoing: list[bytes] = []
+        self._last_step_key: str | None = None
+        """Of a step among them."""
         self._under_way: deque[_UnderWay] = deque()
         self._held: list[tuple[asyncio.Future[Any], Any]] = []
         """Answers that came and are not given out before the one to ``WAIT`` has come too."""
-        self._something_to_send = asyncio.Event()
+        self._is_marked = False
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=DefaultParser.parse_error,
+            encoding="utf-8",
+            notEnoughData=_NOT_ENOUGH,
+        )
+        self._transport: asyncio.WriteTransport | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self.is_over = False
         """Whether it takes no more: what comes now goes to the next."""
         self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._task = self._loop.create_task(self._carry())
 
     def send(
@@ -120,14 +136,18 @@ class _Carrier:
     ) -> "asyncio.Future[Any]":
         """See :meth:`Multiplexer.send`."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        if len(self._outgoing) + len(self._under_way) >= COMMANDS_MAX:
+        if len(self._under_way) >= COMMANDS_MAX:
             future.set_exception(redis.ConnectionError("too many commands wait for the store"))
             return future
         now = self._loop.time()
+        if not self._outgoing and self._transport is not None:
+            self._loop.call_soon(self._flush)
         if asking:
-            self._outgoing.append((_packed("ASKING"), _UnderWay(None, now)))
-        self._outgoing.append((_packed(*command), _UnderWay(future, now, step_key)))
-        self._something_to_send.set()
+            self._outgoing.append(_packed("ASKING"))
+            self._under_way.append(_UnderWay(None, now))
+        self._outgoing.append(_packed(*command))
+        self._under_way.append(_UnderWay(future, now, step_key))
+        self._last_step_key = step_key or self._last_step_key
         return future
 
     async def aclose(self) -> None:
@@ -137,15 +157,23 @@ class _Carrier:
             await self._task
         self._end(None)  # where it was cancelled before it began
 
+    # -- the connection ---------------------------------------------------------------------
+
     async def _carry(self) -> None:
         reason: BaseException | None = None
         try:
-            connection = self._make_connection()
+            connection: Any = self._make_connection()
             try:
                 async with asyncio.timeout(STORE_CONNECT_SECONDS_MAX):
-                    await connection.connect()  # type: ignore[no-untyped-call]
-                await self._use(connection)
+                    await connection.connect()
+                self._take_over(connection._reader, connection._writer.transport)  # noqa: SLF001 - decision 0007
+                self._flush()
+                self._look()
+                await self._ended
             finally:
+                self._transport = None
+                if self._look_timer is not None:
+                    self._look_timer.cancel()
                 with contextlib.suppress(redis.RedisError, OSError):
                     await connection.disconnect(nowait=True)
         except (redis.RedisError, OSError) as error:  # a TimeoutError is an OSError
@@ -153,26 +181,30 @@ class _Carrier:
         finally:
             self._end(reason)  # whatever ended it, nobody may be left waiting
 
-    async def _use(self, connection: AbstractConnection) -> None:
-        """Send and receive until one of them ends."""
-        tasks = [
-            asyncio.create_task(part(connection))
-            for part in (self._send_all, self._receive_all, self._watch)
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            self._end(done.pop().exception())
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def _take_over(self, reader: asyncio.StreamReader, transport: asyncio.WriteTransport) -> None:
+        """Read what comes from now on. Nothing is under way, so there is nothing of before."""
+        if reader.at_eof() or transport.is_closing():  # of which nobody is told a second time
+            raise redis.ConnectionError("the connection ended before it was used")
+        transport.set_protocol(self)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The store, or the way to it, is gone."""
+        self._end(exc)
+
+    def _look(self) -> None:
+        """End it where nothing was answered for too long; look again in a while."""
+        self._look_timer = self._loop.call_later(_WATCH_SECONDS, self._look)
+        if self._under_way:
+            silent_seconds = self._loop.time() - self._under_way[0].since_seconds
+            if silent_seconds > STORE_ANSWER_SECONDS_MAX:
+                self._end(redis.TimeoutError("the store says nothing"))
 
     def _end(self, reason: BaseException | None) -> None:
         """Take no more, and tell whoever waits."""
         self.is_over = True
-        waiting = [*self._under_way, *(under_way for _, under_way in self._outgoing)]
         futures = [future for future, _ in self._held]
-        futures += [under_way.future for under_way in waiting if under_way.future is not None]
+        futures += [one.future for one in self._under_way if one.future is not None]
         self._held.clear()
         self._under_way.clear()
         self._outgoing.clear()
@@ -180,50 +212,61 @@ class _Carrier:
             error = redis.ConnectionError("the connection to the store was lost")
             error.__cause__ = reason
             _settle(future, error)
+        if not self._ended.done():
+            self._ended.set_result(None)
 
-    async def _send_all(self, connection: AbstractConnection) -> None:
-        while True:
-            await self._something_to_send.wait()
-            self._something_to_send.clear()
-            batch, self._outgoing = self._outgoing, []
-            packed = [command for command, _ in batch]
-            self._under_way.extend(under_way for _, under_way in batch)
-            if self._wait_replicas:
-                keys = [under_way.step_key for _, under_way in batch if under_way.step_key]
-                if keys:
-                    # In the slot of a step, so that a cluster's node takes it.
-                    mark = _packed("SET", f"{MARK_PREFIX}{_tag(keys[-1])}", "", "PX", MARK_LIFE_MS)
-                    packed += [mark, self._wait]
-                    since_seconds = batch[0][1].since_seconds
-                    self._under_way.append(_UnderWay(None, since_seconds, is_mark=True))
-                    self._under_way.append(_UnderWay(None, since_seconds, closes_batch=True))
-            await connection.send_packed_command(packed, check_health=False)
+    # -- what is sent and what comes --------------------------------------------------------
 
-    async def _receive_all(self, connection: AbstractConnection) -> None:
-        is_marked = False
-        while True:
-            try:
-                answer: Any = await connection.read_response(
-                    timeout=math.inf, disconnect_on_error=False
-                )
-            except ResponseError as error:
-                answer = error
-            if isinstance(answer, ReadOnlyError):
-                self.is_over = True  # no primary any more; a name may by now lead to the new one
-            under_way = self._under_way.popleft()
-            if under_way.is_mark:
-                is_marked = not isinstance(answer, ResponseError)
-            elif under_way.closes_batch:
-                self._release(answer if is_marked else 0)
-            elif under_way.future is not None:
-                # A refusal by the store tells of no record, so there is nothing to wait for.
-                is_told = not isinstance(answer, ResponseError)
-                if self._wait_replicas and under_way.step_key and is_told:
-                    self._held.append((under_way.future, answer))
-                else:
-                    _settle(under_way.future, answer)
-            if self.is_over:
+    def _flush(self) -> None:
+        """Send what was given until now in one write."""
+        if self._transport is None or not self._outgoing:
+            return
+        if self._wait_replicas and self._last_step_key is not None:
+            # In the slot of a step, so that a cluster's node takes it.
+            name = f"{MARK_PREFIX}{_tag(self._last_step_key)}"
+            self._outgoing += [_packed("SET", name, "", "PX", MARK_LIFE_MS), self._wait]
+            now = self._loop.time()
+            self._under_way.append(_UnderWay(None, now, is_mark=True))
+            self._under_way.append(_UnderWay(None, now, closes_batch=True))
+        self._last_step_key = None
+        batch = b"".join(self._outgoing)
+        self._outgoing.clear()
+        self._transport.write(batch)
+
+    def data_received(self, data: bytes) -> None:
+        """Give out the answers that came."""
+        try:
+            self._reader.feed(data)
+            while not self.is_over and (answer := self._reader.gets()) is not _NOT_ENOUGH:
+                # What the store says without being asked, as of a key that changed.
+                if not isinstance(answer, hiredis.PushNotification):
+                    self._answered(answer)
+        except InvalidResponse as error:
+            self._end(error)
+
+    def _answered(self, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            if not isinstance(answer, ResponseError):  # of the connection, and of no one command
+                self._end(answer)
                 return
+            # No primary any more; a name may by now lead to the new one.
+            self.is_over = isinstance(answer, ReadOnlyError)
+        if not self._under_way:
+            self._end(InvalidResponse("an answer that nobody asked for"))
+            return
+        future, _, step_key, closes_batch, is_mark = self._under_way.popleft()
+        if is_mark:
+            self._is_marked = not isinstance(answer, ResponseError)
+        elif closes_batch:
+            self._release(answer if self._is_marked else 0)
+        elif future is not None:
+            # A refusal by the store tells of no record, so there is nothing to wait for.
+            if self._wait_replicas and step_key and not isinstance(answer, ResponseError):
+                self._held.append((future, answer))
+            else:
+                _settle(future, answer)
+        if self.is_over:
+            self._end(None)
 
     def _release(self, replicas: Any) -> None:
         """Give out what the answer to ``WAIT`` allows."""
@@ -235,15 +278,6 @@ class _Carrier:
             else:
                 missing = f"{replicas} of {self._wait_replicas} replicas answered in time"
                 _settle(future, ReplicasMissingError(missing))
-
-    async def _watch(self, _: AbstractConnection) -> None:
-        """Return when nothing was answered for too long."""
-        while True:
-            await asyncio.sleep(_WATCH_SECONDS)
-            if self._under_way:
-                silent_seconds = self._loop.time() - self._under_way[0].since_seconds
-                if silent_seconds > STORE_ANSWER_SECONDS_MAX:
-                    return
 
 
 def _tag(key: str) -> str:

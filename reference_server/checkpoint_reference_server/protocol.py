@@ -9,7 +9,7 @@ may keep one waiting for ever. What is bounded here, and how a connection ends t
 - one connection too many                                   closed at once
 
 A body has its bound where it is read (``app.py``), for only there is a tool that must say so
-(WC-IN-4); an idle connection has uvicorn's own (``KEEP_ALIVE_SECONDS``).
+(WC-IN-4). An idle connection is closed by uvicorn's setting (``KEEP_ALIVE_SECONDS``).
 
 One timer a connection looks now and then; nothing is set up for each request.
 """
@@ -61,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._look_timer: asyncio.TimerHandle | None = None
         self._receiving_since: float | None = None
         self._unread_since: float | None = None
+        self._idle_since: float | None = None
         self._in_head = False
         self._head_bytes = 0
 
@@ -115,6 +116,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._end("slow request")
         elif _passed(self._unread_or_closing_since(now), now, ANSWER_SECONDS_MAX):
             self._end("unread answer")
+        elif _passed(self._idle_since, now, self.timeout_keep_alive):
+            self.transport.close()
         else:
             self._look_again()
 
@@ -140,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, within the bounds."""
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         if self._receiving_since is None:
             # Not only where a request begins: bytes that never become one are bounded too.
             self._receiving_since = self.loop.time()
@@ -163,8 +166,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
+        """A request begins. ASGI's scope is made when the head is whole, if it is needed at all."""
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self._in_head = True
         self._head_bytes = 0
         self._receiving_since = self._receiving_since or self.loop.time()
@@ -177,17 +180,34 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer after the body."""
         super().on_header(name, value)
-        self._count_head(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
+            raise _TooLargeError
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._in_head = False
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()  # makes the scope, and forgets these
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The body is whole."""
         self._receiving_since = None
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer is written. Unlike uvicorn's own, this sets no timer for the next request."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
 
     def _count_head(self, count: int) -> None:
         self._head_bytes += count

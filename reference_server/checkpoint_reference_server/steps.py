@@ -1,6 +1,7 @@
 """The steps of the hot path on one server; on a cluster they are in ``cluster.py``."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from typing import Any
 
 import redis.asyncio as redis
@@ -20,7 +21,7 @@ class Steps(ABC):
     and a moment."""
 
     @abstractmethod
-    async def send(self, key: str, *command: str | int, is_step: bool = False) -> Any:
+    def send(self, key: str, *command: str | int, is_step: bool = False) -> Awaitable[Any]:
         """Send a command about one key; a step's answer waits for the replicas, if any do."""
 
     @abstractmethod
@@ -31,13 +32,13 @@ class Steps(ABC):
     async def aclose(self) -> None:
         """Give up every connection."""
 
-    async def evalsha(self, sha: str, keys: int, key: str, *arguments: str | int) -> Any:
+    def evalsha(self, sha: str, keys: int, key: str, *arguments: str | int) -> Awaitable[Any]:
         """Take the step of a script that the store knows by its digest."""
-        return await self.send(key, "EVALSHA", sha, keys, key, *arguments, is_step=True)
+        return self.send(key, "EVALSHA", sha, keys, key, *arguments, is_step=True)
 
-    async def eval(self, script: str, keys: int, key: str, *arguments: str | int) -> Any:
+    def eval(self, script: str, keys: int, key: str, *arguments: str | int) -> Awaitable[Any]:
         """Take the step of a script, which the store knows from then on."""
-        return await self.send(key, "EVAL", script, keys, key, *arguments, is_step=True)
+        return self.send(key, "EVAL", script, keys, key, *arguments, is_step=True)
 
     async def exists(self, key: str) -> int:
         """1 where the key is there, else 0."""
@@ -53,9 +54,9 @@ class SingleSteps(Steps):
         self._pool = pool  # which a connection to Sentinel's primary refers to weakly
         self._multiplexer = Multiplexer(pool.make_connection, wait_replicas=wait_replicas)
 
-    async def send(self, key: str, *command: str | int, is_step: bool = False) -> Any:
+    def send(self, key: str, *command: str | int, is_step: bool = False) -> Awaitable[Any]:
         """See :class:`Steps`."""
-        return await self._multiplexer.send(*command, step_key=key if is_step else None)
+        return self._multiplexer.send(*command, step_key=key if is_step else None)
 
     async def ping(self) -> None:
         """See :class:`Steps`."""

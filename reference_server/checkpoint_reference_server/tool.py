@@ -11,9 +11,11 @@ The conversation, and the error of each step:
 7. the result (section 7)
 """
 
+import asyncio
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkpoint_lua import Checkpoints, Reply
 from checkpoint_model.vocabulary import ErrorCode
@@ -26,15 +28,17 @@ from checkpoint_reference_server.controls import Controls
 from checkpoint_reference_server.digests import Digests, Workflow
 from checkpoint_reference_server.gate import Caller
 from checkpoint_reference_server.key_change import KeyMark
+from checkpoint_reference_server.multiplexer import STORE_ANSWER_SECONDS_MAX
 from checkpoint_reference_server.steps import Steps
 from checkpoint_reference_server.switch import Switch
 
 if TYPE_CHECKING:
     from checkpoint_reference_server.limiter import Limiter
 
+_NO_TIMEOUT: Final[AbstractAsyncContextManager[object]] = nullcontext()
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+
+class Answer(NamedTuple):
     """A result, or a problem object. ``http_status`` is 200 for a result."""
 
     http_status: int
@@ -64,31 +68,20 @@ class Tool:
         self.switch = Switch(store)
         self._mark = mark
         self._store = store
-        self._checkpoints = Checkpoints(store)
+        self._checkpoints = Checkpoints(store, STORE_ANSWER_SECONDS_MAX)
         self._digests = digests
         self._controls = controls
         self._limiter = limiter
 
-    async def answer(
-        self, body: bytes, content_type: str | None, content_encoding: str | None, caller: Caller
-    ) -> Answer:
-        """Answer one request over HTTP. Never raises for anything that a caller sent."""
-        try:
-            inputs.check_headers(content_type, content_encoding)
-        except inputs.InvalidInputError as error:
-            return refusal(error)
-        return await self.answer_json(body, caller)
+    async def answer(self, body: bytes, caller: Caller) -> Answer:
+        """Answer the request in a body, or in the arguments of an MCP call (WC-MCP-2).
 
-    async def answer_json(self, body: bytes, caller: Caller) -> Answer:
-        """Answer the request in a body, or in the arguments of an MCP call (WC-MCP-2)."""
+        Never raises for anything that a caller sent.
+        """
         try:
             request = inputs.parse(body)
         except inputs.InvalidInputError as error:
             return refusal(error)
-        return await self.decide(request, caller)
-
-    async def decide(self, request: inputs.JsonObject, caller: Caller) -> Answer:
-        """Decide a request that section 3 admits."""
         action: str = request["action"]
         controls = self._controls
         if controls is not None:
@@ -103,16 +96,14 @@ class Tool:
         holder_digest = None if holder is None else workflow.holder(holder)
         asked = time.perf_counter()
         try:
-            async with unavailable_when_it_fails(is_bounded=self._asks_once(action)):
-                if self._limiter is not None:
-                    wait_seconds = await self._limiter.seconds_to_wait(caller)
-                    if wait_seconds is not None:
-                        return _problem(ErrorCode.RATE_LIMITED, action, wait_seconds)
-                if action == "claim" and (await self.switch.paused() or not self._may_claim()):
-                    return _problem(ErrorCode.TOOL_PAUSED, action)
-                clock = "" if controls is None else controls.clock
-                asked = time.perf_counter()
-                reply = await self._step(request, workflow, holder_digest, clock)
+            with unavailable_when_it_fails():
+                async with self._in_time(action):
+                    refused = await self._refuse(action, caller)
+                    if refused is not None:
+                        return refused
+                    clock = "" if controls is None else controls.clock
+                    asked = time.perf_counter()
+                    reply = await self._step(request, workflow, holder_digest, clock)
         except StoreUnavailableError as error:
             members = answers.problem(ErrorCode.DEPENDENCY_UNAVAILABLE)
             return Answer(
@@ -143,26 +134,35 @@ class Tool:
         )
         return Answer(200, members, action, outcome=reply.outcome, store_seconds=store_seconds)
 
+    async def _refuse(self, action: str, caller: Caller) -> Answer | None:
+        """The answer where the step is not asked for: by a limit or by the operator's switch."""
+        if self._limiter is not None:
+            wait_seconds = await self._limiter.seconds_to_wait(caller)
+            if wait_seconds is not None:
+                return _problem(ErrorCode.RATE_LIMITED, action, wait_seconds)
+        if action == "claim" and (await self.switch.paused() or not self._may_claim()):
+            return _problem(ErrorCode.TOOL_PAUSED, action)
+        return None
+
     def _may_claim(self) -> bool:
         """Whether the store is this key's (``key_change.py``)."""
         return self._mark is None or self._mark.holds()
 
-    def _asks_once(self, action: str) -> bool:
-        """Whether the step is all that the store is asked for, and ends in time by itself."""
-        return (
-            self._store.is_bounded
-            and self._limiter is None
-            and (action != "claim" or self.switch.is_known)
-        )
+    def _in_time(self, action: str) -> AbstractAsyncContextManager[object]:
+        """Bounds all that the store is asked for; where that is one step, it has its own bound."""
+        asks_once = self._limiter is None and (action != "claim" or self.switch.is_known)
+        if self._store.is_bounded and asks_once:
+            return _NO_TIMEOUT
+        return asyncio.timeout(STORE_ANSWER_SECONDS_MAX)
 
-    async def _step(
+    def _step(
         self, request: inputs.JsonObject, workflow: Workflow, holder: str | None, clock: str
-    ) -> Reply:
+    ) -> Awaitable[Reply]:
         match request["action"], holder:
             case "status", _:
-                return await self._checkpoints.status(workflow.key, clock=clock)
+                return self._checkpoints.status(workflow.key, clock=clock)
             case "claim", str(holder):
-                return await self._checkpoints.claim(
+                return self._checkpoints.claim(
                     workflow.key,
                     holder=holder,
                     claim_ttl_seconds=request["claim_ttl_seconds"],
@@ -173,7 +173,7 @@ class Tool:
             case "transition", str(holder):
                 evidence_type = request.get("evidence_type")
                 fingerprint = request.get("evidence_fingerprint")
-                return await self._checkpoints.transition(
+                return self._checkpoints.transition(
                     workflow.key,
                     holder=holder,
                     generation=request["generation"],
@@ -191,7 +191,7 @@ class Tool:
                     clock=clock,
                 )
             case "abandon", str(holder):
-                return await self._checkpoints.abandon(
+                return self._checkpoints.abandon(
                     workflow.key, holder=holder, generation=request["generation"], clock=clock
                 )
             case other:

@@ -314,7 +314,7 @@ def answer_on(wire: socket.socket) -> bytes:
     came = b""
     try:
         while not came.endswith(b"}"):
-            part = wire.recv(65536)
+            part = wire.recv(1)  # and not what comes behind it
             if not part:
                 break
             came += part

@@ -20,6 +20,7 @@ from request_bodies import (
     TRANSITION,
     nearly_requests,
 )
+from starlette.datastructures import Headers
 
 from checkpoint_model.vocabulary import BODY_BYTES_MAX
 from checkpoint_reference_server.inputs import InvalidInputError, check_headers, parse, validate
@@ -268,6 +269,12 @@ def test_whatever_was_decoded_is_validated(sent: object) -> None:
         validate(sent)
 
 
+def headers_of(media_type: str | None, *codings: str | None) -> Headers:
+    """The head of a request, as far as it tells of the body."""
+    told = [("content-type", media_type), *(("content-encoding", coding) for coding in codings)]
+    return Headers(raw=[(name.encode(), text.encode()) for name, text in told if text is not None])
+
+
 @pytest.mark.parametrize(
     "media_type",
     [
@@ -280,7 +287,7 @@ def test_whatever_was_decoded_is_validated(sent: object) -> None:
 @pytest.mark.parametrize("coding", [None, "identity", " Identity "])
 def test_plain_json_is_admitted(media_type: str, coding: str | None) -> None:
     """Section 8: parameters of the media type are ignored."""
-    check_headers(media_type, coding)
+    check_headers(headers_of(media_type, coding))
 
 
 @pytest.mark.parametrize(
@@ -299,5 +306,11 @@ def test_plain_json_is_admitted(media_type: str, coding: str | None) -> None:
 def test_other_media_types_and_codings_are_415(media_type: str | None, coding: str | None) -> None:
     """Section 8."""
     with pytest.raises(InvalidInputError) as refused:
-        check_headers(media_type, coding)
+        check_headers(headers_of(media_type, coding))
     assert refused.value.http_status == 415
+
+
+def test_a_coding_behind_another_is_415() -> None:
+    """Repeated, a header is one list."""
+    with pytest.raises(InvalidInputError):
+        check_headers(headers_of("application/json", "identity", "gzip"))

@@ -57,6 +57,8 @@ from checkpoint_reference_server.registry import RECORD, make_mcp_tool
 if importlib.util.find_spec("mcp") is None:
     not_run("the MCP binding", "the MCP SDK", "pip install 'workflow-checkpoint[mcp]'")
 
+from checkpoint_reference_server import mcp_binding
+
 RESULT = jsonschema.Draft202012Validator(schemas.load("result.schema.json"))
 PROBLEM = jsonschema.Draft202012Validator(schemas.load("problem.schema.json"))
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -164,6 +166,42 @@ def test_a_call_gives_the_result_twice(client: Client, revision: str) -> None:
     RESULT.validate(made)
     assert (made["acquired"], made["evidence_type"]) == (True, None)
     assert call(request).answer["reused"] is True
+
+
+HELD = claim()
+PLAIN_CALLS = {
+    "a claim": HELD,
+    "another's claim": {**HELD, "holder": fresh("h")},
+    "nobody's": status(claim()),
+    "no member": {"action": "claim"},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("revision", [*HANDSHAKES, None])
+@pytest.mark.parametrize("name", PLAIN_CALLS)
+def test_a_plain_call_is_answered_as_the_sdk_does(
+    client: Client, controls: Client, name: str, revision: str | None
+) -> None:
+    """To the byte, headers included: `_meta` alone makes the same call go by way of the SDK."""
+    told(controls, {"freeze": True}, path="/clock")
+    told(client, HELD)
+    arguments = PLAIN_CALLS[name]
+    params = {"name": MCP_TOOL} if arguments is None else {"name": MCP_TOOL, "arguments": arguments}
+    headers = headers_of(revision or HANDSHAKES[0], "tools/call")
+    if revision is None:
+        headers = headers[:-1]
+    answers, plain = [], []
+    for given in (params, {**params, "_meta": {}}):
+        body = message("tools/call", given, revision=HANDSHAKES[0])
+        read = mcp_binding._read(json.dumps(body).encode())
+        plain.append(mcp_binding._is_plain(read, revision))
+        answer = post(client, body, headers)
+        kept = [header for header in answer.headers if header[0] != "date"]
+        answers.append((answer.status, kept, answer.body))
+    assert plain == [True, False]
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 200
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

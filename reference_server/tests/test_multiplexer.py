@@ -5,27 +5,45 @@ faults and of fail-overs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis.asyncio as redis
+import trustme
+import uvloop
+from real_server import claim, status
 from redis.asyncio.connection import AbstractConnection
 
+from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN
 from checkpoint_reference_server import multiplexer
+from checkpoint_reference_server.digests import Digests
+from checkpoint_reference_server.gate import Caller
 from checkpoint_reference_server.multiplexer import (
     COMMANDS_MAX,
+    STORE_ANSWER_SECONDS_MAX,
     Multiplexer,
     ReplicasMissingError,
 )
+from checkpoint_reference_server.steps import SingleSteps
+from checkpoint_reference_server.tool import Tool
 
 KEY = "wc:{workflow}"
 Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def store(*conversations: Conversation) -> AsyncIterator[Callable[[], AbstractConnection]]:
-    """A server that holds one conversation after the other, each on a connection of its own."""
+async def store(
+    *conversations: Conversation, authority: trustme.CA | None = None
+) -> AsyncIterator[Callable[[], AbstractConnection]]:
+    """A server that holds one conversation after the other, each on a connection of its own.
+
+    With an authority, it speaks TLS by a certificate of that one's.
+    """
     left = list(conversations)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,13 +52,20 @@ async def store(*conversations: Conversation) -> AsyncIterator[Callable[[], Abst
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    tls = None
+    trusted: dict[str, Any] = {}
+    if authority is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        trusted = {"ssl_ca_data": authority.cert_pem.bytes().decode()}
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()
 
     def connection() -> AbstractConnection:
         # Old enough a protocol to begin with no conversation of its own.
-        return redis.Connection(
-            host=host, port=port, protocol=2, driver_info=None, decode_responses=True
+        kind = redis.Connection if authority is None else redis.SSLConnection
+        return kind(
+            host=host, port=port, protocol=2, driver_info=None, decode_responses=True, **trusted
         )
 
     try:
@@ -84,6 +109,27 @@ def test_each_gets_its_own_answer_and_one_turn_is_one_write() -> None:
     assert isinstance(refused, redis.ResponseError)
 
 
+@pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
+def test_with_tls_it_is_the_same(run_loop: Callable[[Coroutine[Any, Any, object]], object]) -> None:
+    """The library makes the connection, and what comes on it is read here, on either loop."""
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b":1\r\n")
+        await commands(reader, 1)
+
+    async def run() -> object:
+        async with store(conversation, authority=trustme.CA()) as connection:
+            one = Multiplexer(connection)
+            first = await one.send("FIRST")
+            with pytest.raises(redis.ConnectionError, match="was lost"):
+                await one.send("LAST")
+            await one.aclose()
+            return first
+
+    assert run_loop(run()) == 1
+
+
 def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another() -> None:
     """WC-ERR-5: none of it is sent again."""
     seen: list[list[str]] = []
@@ -111,6 +157,35 @@ def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another
     assert (first, third) == (1, 3)
     assert isinstance(second, redis.ConnectionError)
     assert seen == [["FIRST"], ["SECOND"], ["THIRD"]]
+
+
+def test_a_connection_that_ended_before_it_was_used_is_not_waited_for() -> None:
+    """Its end was told to the library, and not again to whoever reads it from then on."""
+
+    async def hangs_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        pass
+
+    async def run() -> BaseException | None:
+        async with store(hangs_up) as connection:
+
+            def ended() -> Any:
+                one: Any = connection()
+                connect = one.connect
+
+                async def until_it_ends() -> None:
+                    await connect()
+                    assert await one._reader.read() == b""
+
+                one.connect = until_it_ends
+                return one
+
+            one = Multiplexer(ended)
+            with pytest.raises(redis.ConnectionError, match="was lost") as lost:
+                await one.send("ANYTHING")
+            await one.aclose()
+        return lost.value.__cause__
+
+    assert "ended before" in str(asyncio.run(run()))
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_nobody_elses() -> None:
@@ -257,3 +332,43 @@ def test_a_server_that_is_no_primary_any_more_is_left() -> None:
             return answer
 
     assert asyncio.run(run()) == 1
+
+
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test may put forward."""
+
+    shift_seconds = 0.0
+
+    def time(self) -> float:
+        """The system's, and what it was put forward."""
+        return super().time() + self.shift_seconds
+
+
+def test_a_script_that_the_store_does_not_know_has_one_bound_for_both_calls() -> None:
+    """WC-ERR-5: not so long for NOSCRIPT and so long again for the script itself."""
+
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ShiftedLoop)
+        asked: list[str] = []
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.extend(words[0] for words in await commands(reader, 1))
+            loop.shift_seconds += STORE_ANSWER_SECONDS_MAX / 2
+            writer.write(b"-NOSCRIPT No matching script.\r\n")
+            asked.extend(words[0] for words in await commands(reader, 1))
+            # The second alone has time left, and both together have none.
+            loop.shift_seconds += STORE_ANSWER_SECONDS_MAX / 2
+            await reader.read()
+
+        async with store(slow) as connection:
+            pool: Any = SimpleNamespace(make_connection=connection)
+            steps = SingleSteps(pool, wait_replicas=0)
+            tool = Tool(steps, Digests(bytes(HMAC_KEY_BYTES_MIN)), None)
+            answer = await tool.answer(json.dumps(status(claim())).encode(), Caller(None, ""))
+            assert answer.store_error == "TimeoutError"
+            await steps.aclose()
+        return asked
+
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        assert runner.run(run()) == ["EVALSHA", "EVAL"]

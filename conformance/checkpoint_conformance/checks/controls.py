@@ -359,5 +359,6 @@ CHECKS = (
         title="Pause, rate limit, lost store, clock",
         run=control_checks,
         needs_controls=True,
+        seconds=3,
     ),
 )

@@ -148,5 +148,7 @@ CHECKS = (
         name="deadlines",
         title="Both deadlines in real time",
         run=deadlines,
+        alone=True,
+        seconds=2,
     ),
 )

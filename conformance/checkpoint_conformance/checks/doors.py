@@ -129,5 +129,7 @@ CHECKS = (
         run=doors,
         binding=Binding.MCP,
         needs_class=RuleClass.MCP,
+        alone=True,  # with controls it freezes the clock, though it needs none
+        seconds=2,
     ),
 )

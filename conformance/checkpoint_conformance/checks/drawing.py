@@ -70,10 +70,37 @@ def at_home() -> Iterator[None]:
         _put_codec(folder)
         set_hypothesis_home_dir(folder)
         try:
-            yield
+            with _knowing_no_source():
+                yield
         finally:
             set_hypothesis_home_dir(None)
             _home.clear()
+
+
+@contextmanager
+def _knowing_no_source() -> Iterator[None]:
+    """Keep Hypothesis from drawing constants that it finds in source code.
+
+    It looks for them in all modules that are not in site-packages: where the harness runs from a
+    checkout a seed would mean something else than where it is installed, and something else after
+    every change of it. And reading all of that takes half a second.
+    """
+    from hypothesis.internal.conjecture import providers
+
+    # In a later version it may have another name: then a test fails, and a run goes on.
+    names = ("_get_local_constants", "CONSTANTS_CACHE", "Constants")
+    look, permitted, constants = (getattr(providers, name, None) for name in names)
+    if look is None or permitted is None or constants is None:
+        yield
+        return
+    nothing = constants()
+    providers.__dict__["_get_local_constants"] = lambda: nothing
+    permitted.cache.clear()
+    try:
+        yield
+    finally:
+        providers.__dict__["_get_local_constants"] = look
+        permitted.cache.clear()
 
 
 def _put_codec(home: Path) -> None:

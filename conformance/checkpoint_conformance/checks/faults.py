@@ -14,9 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from checkpoint_conformance.answers import (
@@ -42,6 +40,7 @@ from checkpoint_conformance.client import (
 )
 from checkpoint_conformance.deployment import Deployment, DeploymentError
 from checkpoint_conformance.faults import AWAY, Kind
+from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.history import HistoryWriter, begin_header, call_of
 from checkpoint_conformance.judging import judge_folder
 from checkpoint_conformance.judging_faults import ANSWER_MS_MAX, ANSWER_SLACK_MS
@@ -192,7 +191,7 @@ def _staged(run: Run) -> Iterator[_Stage]:
     access = run.target.fault_access
     assert access is not None
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="workflow-checkpoint-faults-")))
+        folder = stack.enter_context(temporary_folder())
         header = begin_header(
             _STORM,
             {"url": run.target.address.url},
@@ -508,4 +507,13 @@ def faults(run: Run) -> None:
     _play(run, _away, _cut_off, _crash, _full, _evicting, _mixed)
 
 
-CHECKS = (Check(name="faults", title="Faults, one after another", run=faults, needs_faults=True),)
+CHECKS = (
+    Check(
+        name="faults",
+        title="Faults, one after another",
+        run=faults,
+        needs_faults=True,
+        alone=True,
+        seconds=30,
+    ),
+)

@@ -238,11 +238,12 @@ def _is_request(value: object, body: bytes) -> bool:
 
 
 CHECKS = (
-    Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz),
+    Check(name="fuzzing", title="Bodies made from the request schema", run=fuzz, seconds=10),
     Check(
         name="fuzzing",
         title="Bodies made from its own OpenAPI document",
         run=fuzz_by_its_own_description,
         needs_class=RuleClass.DESCRIPTIONS,
+        seconds=5,
     ),
 )

@@ -108,8 +108,10 @@ def tool_of(run: Run, session: Session) -> dict[str, Any]:
         ViolationError: it is not.
     """
     endpoint = run.endpoint
-    endpoint.heard = lambda exchange: session.note(exchange, None)
     try:
+        if endpoint.introduced is None:  # or else that would be a part of the sequence, or not
+            endpoint.meet()
+        endpoint.heard = lambda exchange: session.note(exchange, None)
         tools = endpoint.list_tools()
     except ProtocolError as error:
         tools, told = [], str(error)
@@ -177,7 +179,7 @@ def _arguments(run: Run) -> None:
         body = None if arguments is None else json.dumps(arguments).encode()
         with run.new_client() as client:
             assert isinstance(client, McpClient)
-            flight = client.prepare_call(body)
+            flight = client.compose_call(body)
             flight.release()
             exchange = flight.land()
         came = session.settle(exchange)

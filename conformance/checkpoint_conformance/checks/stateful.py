@@ -33,61 +33,72 @@ _OBSERVATION_KEYS: Final = 4
 _CLAIM_TTL_SECONDS: Final = (899, 900)
 _STATE_TTL_SECONDS: Final = (1800, 3600)
 _GENERATIONS_MAX: Final = 16
-EXAMPLES_PER_BATCH: Final = 500
 SEEDS_APART: Final = 1 << 32
-"""Between the seeds of two batches: beyond the seeds that a run can have."""
+"""Between the seeds of two shards: beyond the seeds that a run can have."""
+SHARDS_AT_A_TIME: Final = 2
+"""By so many lanes the time of the profile is shared out."""
 EXAMPLES_SHARE_MIN: Final = 10
 """On a slow target one in so many of the profile's sequences must still be drawn."""
 
 
 def stateful(run: Run) -> None:
     """Draw sequences until the profile's number is reached; every fault goes to the tally."""
-    from hypothesis import seed
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run.begin_drawing()
-    stopped: list[TargetGoneError | ControlError] = []
-    machine, drawn = _machine(run, stopped)
-    for batch, examples in enumerate(_batches(run.profile.stateful_examples)):
-        seed(run.seed + batch * SEEDS_APART)(machine)
-        draw(
-            lambda settings: run_state_machine_as_test(machine, settings=settings),
-            examples=examples,
-            steps=run.profile.stateful_steps,
-        )
-        if stopped or run.tally.failures or run.out_of_time:
-            break
-    for why in stopped:
-        raise why
-    least = run.profile.stateful_examples // EXAMPLES_SHARE_MIN
-    if drawn() < least and not run.tally.failures:
-        run.tally.leave_out(
-            f"the target is slow: in {run.profile.drawing_seconds_max:g} s only {drawn()} "
-            f"sequences were drawn, of at least {least}; a larger profile gives them more time"
-        )
-    elif run.out_of_time:
-        number = f"{drawn()} of {run.profile.stateful_examples}"
-        run.tally.remark(f"The target is slow: {number} sequences were drawn.")
-
-
-def _batches(examples: int) -> Iterator[int]:
-    """So many at a time: Hypothesis remembers all that it drew, and forgets it after a run.
-
-    Twelve thousand sequences in one run were found to hold 1.7 GB.
-    """
-    while examples > 0:
-        yield min(examples, EXAMPLES_PER_BATCH)
-        examples -= EXAMPLES_PER_BATCH
+    for shard in _shards_to_draw(run):
+        _draw(run, shard)
 
 
 def stateful_frozen(run: Run) -> None:
     """The same under a frozen clock, which the sequences move."""
-    with run.frozen():
-        stateful(run)
+    for shard in _shards_to_draw(run):
+        with run.frozen():
+            _draw(run, shard)
+
+
+def _shards_to_draw(run: Run) -> Iterator[int]:
+    """Every shard of the profile, until one finds a fault; or the one that the run is told."""
+    if run.shard is not None:
+        yield run.shard
+        return
+    for shard in range(run.profile.stateful_shards):
+        if shard == 0 or not run.tally.failures:
+            yield shard
+
+
+def _draw(run: Run, shard: int) -> None:
+    """Draw one shard of the sequences, by a seed of its own."""
+    from hypothesis import seed
+    from hypothesis.stateful import run_state_machine_as_test
+
+    shards = run.profile.stateful_shards
+    examples = run.profile.stateful_examples
+    examples = examples * (shard + 1) // shards - examples * shard // shards
+    # In a lane others are drawn at the same time.
+    run.begin_drawing((1 if run.shard is None else min(SHARDS_AT_A_TIME, shards)) / shards)
+    stopped: list[TargetGoneError | ControlError] = []
+    machine, drawn = _machine(run, stopped, examples)
+    seed(run.seed + shard * SEEDS_APART)(machine)
+    draw(
+        lambda settings: run_state_machine_as_test(machine, settings=settings),
+        examples=examples,
+        steps=run.profile.stateful_steps,
+    )
+    for why in stopped:
+        raise why
+    least = examples // EXAMPLES_SHARE_MIN
+    within = f"in {run.drawing_seconds_max:g} s"
+    if drawn() < least and not run.tally.failures:
+        run.tally.leave_out(
+            f"the target is slow: {within} only {drawn()} sequences were drawn, of at least "
+            f"{least}; a larger profile gives them more time"
+        )
+    elif run.out_of_time:
+        run.tally.remark(
+            f"The target is slow: {within} {drawn()} of {examples} sequences were drawn."
+        )
 
 
 def _machine(
-    run: Run, stopped: list[TargetGoneError | ControlError]
+    run: Run, stopped: list[TargetGoneError | ControlError], examples: int
 ) -> tuple[type[Any], Callable[[], int]]:
     """The machine, and how many of its sequences were sent to their end."""
     from hypothesis import strategies as st
@@ -104,10 +115,7 @@ def _machine(
         def __init__(self) -> None:
             super().__init__()
             progress["examples"] += 1
-            run.progress.advance(
-                min(progress["examples"], run.profile.stateful_examples),
-                run.profile.stateful_examples,
-            )
+            run.progress.advance(min(progress["examples"], examples), examples)
             self.session = run.session()
             self.holders = [fresh_key("h") for _ in range(_HOLDERS)]
             self.keys = [fresh_key("o") for _ in range(_OBSERVATION_KEYS)]
@@ -337,12 +345,16 @@ CHECKS = (
         name="stateful",
         title="Drawn sequences against the model",
         run=stateful,
+        drawn_in_shards=True,
+        seconds=10,
         only_without_controls=True,
     ),
     Check(
         name="stateful",
         title="Drawn sequences against the model, clock frozen",
         run=stateful_frozen,
+        drawn_in_shards=True,
+        seconds=10,
         needs_controls=True,
     ),
 )

@@ -598,4 +598,13 @@ def _store_ms(client: "redis.Redis") -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-CHECKS = (Check(name="store", title="What lies in the store", run=store_checks, needs_store=True),)
+CHECKS = (
+    Check(
+        name="store",
+        title="What lies in the store",
+        run=store_checks,
+        needs_store=True,
+        alone=True,
+        seconds=2,
+    ),
+)

@@ -8,15 +8,14 @@ lost answers and lapsing claims, are `workflow-checkpoint storm`.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from checkpoint_conformance.answers import Fault, Result, read
 from checkpoint_conformance.checks.races import CONTENDERS_MIN, at_once, those_that_connect
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import JSON_HEADERS, Client
+from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.history import HistoryWriter, begin_header, call_of
 from checkpoint_conformance.judging import judge_folder
 from checkpoint_conformance.run import Check, Run
@@ -150,16 +149,16 @@ def storm(run: Run) -> None:
         return
     clients = [run.new_client() for _ in range(run.profile.contenders)]
     try:
-        with TemporaryDirectory(prefix="workflow-checkpoint-storm-") as folder:
+        with temporary_folder() as folder:
             header = begin_header(_STORM, {"url": run.target.address.url}, {"seed": run.seed})
-            with HistoryWriter(Path(folder, "check.jsonl"), header) as writer:
+            with HistoryWriter(folder / "check.jsonl", header) as writer:
                 for number in range(run.profile.storm_rounds):
                     run.progress.advance(number, run.profile.storm_rounds)
                     clients = those_that_connect(run, clients)
                     if len(clients) < CONTENDERS_MIN:
                         return
                     _round(run, clients, writer, number)
-            (judged,) = judge_folder(Path(folder))["storms"]
+            (judged,) = judge_folder(folder)["storms"]
     finally:
         for client in clients:
             client.close()
@@ -230,6 +229,7 @@ def failure_of(run: Run, judged: Mapping[str, Any], failure: Mapping[str, Any]) 
         expected=failure.get("expected_members"),
         identity=identity,
         binding=run.tally.binding,
+        of_many=True,
     )
 
 
@@ -249,4 +249,13 @@ def _sent(shown: Mapping[str, Any], identity: Identity) -> Sent:
     )
 
 
-CHECKS = (Check(name="storm", title="Everything at once, judged by one order", run=storm),)
+CHECKS = (
+    Check(
+        name="storm",
+        title="Everything at once, judged by one order",
+        run=storm,
+        alone=True,
+        only_unbroken=True,
+        seconds=4,
+    ),
+)

@@ -1,14 +1,17 @@
 """Every decision row and every cell of graph and evidence, once, by fixed sequences.
 
 What the drawn sequences reach by chance this one reaches for certain, so that no run lacks a
-row. Nothing here says what to expect: the oracle does.
+row. Nothing here says what to expect: the oracle does. All sequences are under way at once.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Final
 
+from checkpoint_conformance.fixed_sequences import Due, FixedSequence, Making, at_once, send_all
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import Session, fresh_key
+from checkpoint_conformance.session import fresh_key
 from checkpoint_model import Abandon, Claim, EvidenceType, Request, Stage, Status, Transition
 
 CLAIM_TTL_SECONDS: Final = 900
@@ -71,22 +74,16 @@ class Cast:
         )
 
 
-def _send(session: Session, *requests: Request) -> None:
-    for request in requests:
-        session.send(request)
-
-
-def _claims_and_moves(run: Run) -> None:
+def _claims_and_moves() -> FixedSequence:
     """From a first claim to settlement, with everything that is refused on the way."""
-    cast, session = Cast(), run.session()
+    cast = Cast()
     ann, bob, cy = cast.ann, cast.bob, cast.cy
     seen = fresh_key("o")
     doubt = cast.move(ann, 1, Stage.UNCERTAIN, key=seen)
     done = cast.move(
         bob, 2, Stage.CALLER_VERIFIED, EvidenceType.EXTERNAL_READ, fingerprint=FINGERPRINT
     )
-    _send(
-        session,
+    return at_once(
         # Nothing is there, whoever asks and for whatever generation.
         Status(),
         Status(holder=ann),
@@ -156,71 +153,80 @@ def _claims_and_moves(run: Run) -> None:
     )
 
 
-def _retries(run: Run) -> None:
-    """A failure that may be retried, three times over, then one that may not."""
-    for retry in (True, False):
-        cast, session = Cast(), run.session()
-        _send(session, cast.claim(cast.ann, retry=retry))
-        for generation, holder in enumerate((cast.ann, cast.bob, cast.cy, cast.ann), start=1):
-            failure = cast.move(
-                holder,
-                generation,
-                Stage.FAILED,
-                EvidenceType.PROVIDER_REJECTION,
-                fingerprint=FINGERPRINT,
-            )
-            _send(session, failure, failure, Status(holder=holder), Status())
-            _send(
-                session,
-                cast.move(holder, generation, Stage.COMPENSATED, EvidenceType.OPERATOR_ATTESTATION),
-                Abandon(holder=holder, generation=generation),
-                cast.claim(cast.bob, retry=not retry),
-            )
-            following = (cast.bob, cast.cy, cast.ann, cast.bob)[generation - 1]
-            _send(session, cast.claim(following, retry=retry), Status(holder=following), failure)
-            if not retry:
-                break
+def _retries(retry: bool) -> FixedSequence:
+    """A failure that may be retried, three times over, or one that may not."""
+    cast = Cast()
+    requests: list[Request] = [cast.claim(cast.ann, retry=retry)]
+    for generation, holder in enumerate((cast.ann, cast.bob, cast.cy, cast.ann), start=1):
+        failure = cast.move(
+            holder,
+            generation,
+            Stage.FAILED,
+            EvidenceType.PROVIDER_REJECTION,
+            fingerprint=FINGERPRINT,
+        )
+        following = (cast.bob, cast.cy, cast.ann, cast.bob)[generation - 1]
+        requests += [
+            failure,
+            failure,
+            Status(holder=holder),
+            Status(),
+            cast.move(holder, generation, Stage.COMPENSATED, EvidenceType.OPERATOR_ATTESTATION),
+            Abandon(holder=holder, generation=generation),
+            cast.claim(cast.bob, retry=not retry),
+            cast.claim(following, retry=retry),
+            Status(holder=following),
+            failure,
+        ]
+        if not retry:
+            break
+    return at_once(*requests)
 
 
-def _limit(run: Run) -> None:
+def _limit(ends_with: str) -> FixedSequence:
     """All 16 generations, by abandoning each; the last can be settled, or lapses for good.
 
     On the way every generation moves twice at most, so one record keeps all the observations
     that it can, and its first is still replayed at the end.
     """
-    for ends_with in ("settled", "abandoned", "failed"):
-        cast, session = Cast(), run.session()
-        retry = ends_with == "failed"
-        first = None
-        for generation in range(1, 17):
-            holder = (cast.ann, cast.bob)[generation % 2]
-            _send(session, cast.claim(holder, retry=retry))
-            if generation == 16:
-                # The last claim is held like any other: the limit is for whoever wants another.
-                _send(session, cast.claim(holder, retry=retry), cast.claim(cast.cy, retry=retry))
-            doubt = cast.move(holder, generation, Stage.UNCERTAIN)
-            failure = cast.move(holder, generation, Stage.FAILED, EvidenceType.EXTERNAL_ABSENCE)
-            if retry:
-                _send(session, doubt, failure)
-            elif generation == 1:
-                _send(session, doubt)
-            first = first or doubt
-            if generation == 16 and ends_with == "settled":
-                settled = EvidenceType.OPERATOR_ATTESTATION
-                _send(session, cast.move(holder, 16, Stage.COMPENSATED, settled))
-            elif not retry:
-                _send(session, Abandon(holder=holder, generation=generation))
-        assert first is not None
-        _send(
-            session,
-            cast.claim(cast.cy, retry=retry),
-            cast.claim(cast.ann, retry=retry),
-            Status(holder=cast.ann),
-            first,
-        )
+    cast = Cast()
+    requests: list[Request] = []
+    retry = ends_with == "failed"
+    first = None
+    for generation in range(1, 17):
+        holder = (cast.ann, cast.bob)[generation % 2]
+        requests.append(cast.claim(holder, retry=retry))
+        if generation == 16:
+            # The last claim is held like any other: the limit is for whoever wants another.
+            requests += [cast.claim(holder, retry=retry), cast.claim(cast.cy, retry=retry)]
+        doubt = cast.move(holder, generation, Stage.UNCERTAIN)
+        failure = cast.move(holder, generation, Stage.FAILED, EvidenceType.EXTERNAL_ABSENCE)
+        if retry:
+            requests += [doubt, failure]
+        elif generation == 1:
+            requests.append(doubt)
+        first = first or doubt
+        if generation == 16 and ends_with == "settled":
+            settled = EvidenceType.OPERATOR_ATTESTATION
+            requests.append(cast.move(holder, 16, Stage.COMPENSATED, settled))
+        elif not retry:
+            requests.append(Abandon(holder=holder, generation=generation))
+    assert first is not None
+    requests += [
+        cast.claim(cast.cy, retry=retry),
+        cast.claim(cast.ann, retry=retry),
+        Status(holder=cast.ann),
+        first,
+    ]
+    return at_once(*requests)
 
 
 def cells(run: Run) -> None:
+    """Every cell of the matrix of graph and evidence, and what is settled, by themselves."""
+    send_all(run, _cells())
+
+
+def _cells() -> list[Making]:
     """Every cell of the matrix of graph and evidence, with and without a fingerprint.
 
     Then what is settled, which no evidence moves.
@@ -229,104 +235,120 @@ def cells(run: Run) -> None:
         (None, None),
         *product(EvidenceType, (None, FINGERPRINT)),
     ]
-    for number, (doubtful, to_stage, (kind, fingerprint)) in enumerate(
-        moves := list(product((False, True), _TO_STAGES, evidence))
-    ):
-        run.progress.advance(number, len(moves))
-        run.attempt(_cell, run, doubtful, to_stage, kind, fingerprint)
-    for stage, to_stage, retry in product(_SETTLED_BY, _TO_STAGES, (False, True)):
-        run.attempt(_settled_cell, run, stage, to_stage, retry)
+    moves = product((False, True), _TO_STAGES, evidence)
+    settled = product(_SETTLED_BY, _TO_STAGES, (False, True))
+    return [
+        *(partial(_cell, doubtful, to_stage, *kind) for doubtful, to_stage, kind in moves),
+        *(partial(_settled_cell, *cell) for cell in settled),
+    ]
 
 
 def _cell(
-    run: Run, doubtful: bool, to_stage: Stage, kind: EvidenceType | None, fingerprint: str | None
-) -> None:
-    cast, session = Cast(), run.session()
-    _send(session, cast.claim(cast.ann))
-    if doubtful:
-        _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
-    _send(session, cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint))
+    doubtful: bool, to_stage: Stage, kind: EvidenceType | None, fingerprint: str | None
+) -> FixedSequence:
+    cast = Cast()
+    return at_once(
+        cast.claim(cast.ann),
+        *([cast.move(cast.ann, 1, Stage.UNCERTAIN)] if doubtful else []),
+        cast.move(cast.ann, 1, to_stage, kind, fingerprint=fingerprint),
+    )
 
 
-def _settled_cell(run: Run, stage: Stage, to_stage: Stage, retry: bool) -> None:
-    cast, session = Cast(), run.session()
-    _send(session, cast.claim(cast.ann, retry=retry))
-    _send(session, cast.move(cast.ann, 1, stage, _SETTLED_BY[stage]))
-    _send(session, cast.move(cast.ann, 1, to_stage, _SETTLED_BY.get(to_stage)))
+def _settled_cell(stage: Stage, to_stage: Stage, retry: bool) -> FixedSequence:
+    cast = Cast()
+    return at_once(
+        cast.claim(cast.ann, retry=retry),
+        cast.move(cast.ann, 1, stage, _SETTLED_BY[stage]),
+        cast.move(cast.ann, 1, to_stage, _SETTLED_BY.get(to_stage)),
+    )
 
 
-def _deadlines(run: Run) -> None:
+def _deadlines() -> list[Making]:
     """Both deadlines, a millisecond before, at, and after, for every action (WC-TIME-2)."""
-    for offset_ms, doubtful, abandoned in product((-1, 0, 1), (False, True), (False, True)):
-        for deadline in ("claim", "state"):
-            for asking in ("holder", "other"):
-                run.attempt(_one_deadline, run, deadline, offset_ms, doubtful, abandoned, asking)
+    return [
+        partial(_deadline, deadline_ms + offset_ms, doubtful, abandoned, asking, first)
+        for offset_ms, doubtful, abandoned in product((-1, 0, 1), (False, True), (False, True))
+        for deadline_ms, asking in product((20_000, 30_000), ("holder", "other"))
+        for first in ("status", "transition", "abandon", "claim")
+    ]
 
 
-def _one_deadline(
-    run: Run, deadline: str, offset_ms: int, doubtful: bool, abandoned: bool, asking: str
-) -> None:
-    requests = ("status", "transition", "abandon", "claim")
-    for first in requests:
-        cast, session = Cast(), run.session()
-        caller = cast.ann if asking == "holder" else cast.bob
-        by_name: dict[str, Request] = {
-            "status": Status(holder=caller),
-            "transition": cast.move(
-                caller, 1, Stage.CALLER_VERIFIED, EvidenceType.PROVIDER_RECEIPT
-            ),
-            "abandon": Abandon(holder=caller, generation=1),
-            "claim": cast.brief_claim(caller),
-        }
-        _send(session, cast.brief_claim(cast.ann))
-        if doubtful:
-            _send(session, cast.move(cast.ann, 1, Stage.UNCERTAIN))
-        if abandoned:
-            _send(session, Abandon(holder=cast.ann, generation=1))
-        run.advance((20_000 if deadline == "claim" else 30_000) + offset_ms, session)
-        # One of them first, undisturbed; then a status shows what it left behind.
-        _send(session, by_name[first], by_name["status"])
+def _deadline(
+    at_ms: int, doubtful: bool, abandoned: bool, asking: str, first: str
+) -> FixedSequence:
+    cast = Cast()
+    caller = cast.ann if asking == "holder" else cast.bob
+    by_name: dict[str, Request] = {
+        "status": Status(holder=caller),
+        "transition": cast.move(caller, 1, Stage.CALLER_VERIFIED, EvidenceType.PROVIDER_RECEIPT),
+        "abandon": Abandon(holder=caller, generation=1),
+        "claim": cast.brief_claim(caller),
+    }
+    before: list[Request] = [cast.brief_claim(cast.ann)]
+    if doubtful:
+        before.append(cast.move(cast.ann, 1, Stage.UNCERTAIN))
+    if abandoned:
+        before.append(Abandon(holder=cast.ann, generation=1))
+    # One of them first, undisturbed; then a status shows what it left behind.
+    return _timed((0, *before), (at_ms, by_name[first], by_name["status"]))
 
 
-def _capped_claim(run: Run) -> None:
+def _timed(*moments: tuple[int, *tuple[Request, ...]]) -> FixedSequence:
+    """Requests by the moments that they are due at, in milliseconds."""
+    return FixedSequence(
+        requests=[
+            Due(request=request, at_ms=at_ms)
+            for at_ms, *requests in moments
+            for request in requests
+        ]
+    )
+
+
+def _capped_claim(offset_ms: int) -> FixedSequence:
     """WC-TIME-3: a late generation's claim ends with the record, not after it."""
-    for offset_ms in (-1, 0, 1):
-        with run.guarded():
-            cast, session = Cast(), run.session()
-            _send(session, cast.brief_claim(cast.ann))
-            run.advance(25_000, session)
-            _send(session, cast.brief_claim(cast.bob), Status(holder=cast.bob))
-            run.advance(5_000 + offset_ms, session)
-            _send(session, Status(holder=cast.bob), cast.brief_claim(cast.bob))
+    cast = Cast()
+    return _timed(
+        (0, cast.brief_claim(cast.ann)),
+        (25_000, cast.brief_claim(cast.bob), Status(holder=cast.bob)),
+        (30_000 + offset_ms, Status(holder=cast.bob), cast.brief_claim(cast.bob)),
+    )
 
 
-def _forgotten(run: Run) -> None:
+def _forgotten(offset_ms: int) -> FixedSequence:
     """WC-TIME-2 for observations: what a record that expired had applied is applied no more."""
-    for offset_ms in (-1, 0):
-        with run.guarded():
-            cast, session = Cast(), run.session()
-            doubt = cast.move(cast.ann, 1, Stage.UNCERTAIN)
-            _send(session, cast.brief_claim(cast.ann), doubt)
-            run.advance(30_000 + offset_ms, session)
-            _send(
-                session, doubt, cast.move(cast.bob, 1, Stage.UNCERTAIN, key=doubt.observation_key)
-            )
+    cast = Cast()
+    doubt = cast.move(cast.ann, 1, Stage.UNCERTAIN)
+    again = cast.move(cast.bob, 1, Stage.UNCERTAIN, key=doubt.observation_key)
+    return _timed((0, cast.brief_claim(cast.ann), doubt), (30_000 + offset_ms, doubt, again))
+
+
+def _without_time() -> Sequence[Making]:
+    """The sequences in which no time passes, the longest first."""
+    return [
+        *(partial(_limit, ends_with) for ends_with in ("settled", "abandoned", "failed")),
+        _claims_and_moves,
+        *(partial(_retries, retry) for retry in (True, False)),
+        *_cells(),
+    ]
 
 
 def walk(run: Run) -> None:
-    """All of the sequences; each goes to its end or to its first fault, and the next begins."""
-    for part in (_claims_and_moves, _retries, _limit):
-        run.attempt(part, run)
-    cells(run)
+    """All of the sequences; each goes to its end or to its first fault."""
+    send_all(run, _without_time())
 
 
 def walk_frozen(run: Run) -> None:
     """The same under a frozen clock, and the deadlines to the millisecond."""
     with run.frozen():
-        walk(run)
-        _deadlines(run)
-        _capped_claim(run)
-        _forgotten(run)
+        send_all(
+            run,
+            [
+                *_without_time(),
+                *_deadlines(),
+                *(partial(_capped_claim, offset_ms) for offset_ms in (-1, 0, 1)),
+                *(partial(_forgotten, offset_ms) for offset_ms in (-1, 0)),
+            ],
+        )
 
 
 CHECKS = (
@@ -334,12 +356,14 @@ CHECKS = (
         name="walk",
         title="Every decision row and graph cell",
         run=walk,
+        seconds=4,
         only_without_controls=True,
     ),
     Check(
         name="walk",
         title="Every decision row, graph cell and deadline, clock frozen",
         run=walk_frozen,
+        seconds=4,
         needs_controls=True,
     ),
 )
