@@ -213,7 +213,9 @@ def curve(judged: Sequence[Judged]) -> str:
         )
         for lost in LOST
     ]
-    return chart(lines, title=TITLE, x_label="operations judged", y_label="seconds")
+    return chart(
+        lines, title=TITLE, x_label="operations judged", y_label="seconds of the processor"
+    )
 
 
 def _in_a_process(*arguments: str) -> str:
