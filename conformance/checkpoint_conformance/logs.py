@@ -68,7 +68,8 @@ def digits(member: str, number: int) -> str:
 
 def is_made_up(text: str) -> bool:
     """Whether an identifier has the mark, and so need not be remembered."""
-    return _mark.made_up.search(text.encode()) is not None
+    # A JSON string may hold half a character, and a check may send one to see it refused.
+    return _mark.made_up.search(text.encode("utf-8", "surrogatepass")) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -131,6 +131,13 @@ def test_boundary_identifiers_are_remembered_one_by_one(tmp_path: Path) -> None:
     assert len(found.others) == logs.OTHERS_MAX
 
 
+def test_half_a_character_is_no_identifier_of_ours(tmp_path: Path) -> None:
+    """A check may send one; whoever looks through the logs goes on."""
+    found = Logs([tmp_path / "server.log"])
+    found.know("h_" + "z" * 16 + "\ud800", "holder")
+    assert list(found.others.values()) == ["holder"]
+
+
 def run_with(*paths: Path) -> Run:
     """A run against nobody, whose target logs to these files."""
     address = Address.parse("http://127.0.0.1:9")

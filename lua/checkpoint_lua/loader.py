@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib import resources
+from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -204,11 +205,13 @@ class Checkpoints:
 
         script = scripts()[action]
         key = record_key(workflow)
-        began = asyncio.get_running_loop().time()
+        began = monotonic()  # and not the loop's: to ask which one runs is a system call
         try:
             raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
         except NoScriptError:
-            ends = None if self._seconds_max is None else began + self._seconds_max
-            async with asyncio.timeout_at(ends):
+            left = None
+            if self._seconds_max is not None:
+                left = began + self._seconds_max - monotonic()
+            async with asyncio.timeout(left):
                 raw = await self._store.eval(script.text, 1, key, *arguments)
         return Reply.parse(raw)

@@ -480,7 +480,7 @@ def _collect_seldom() -> None:
     """Let the collector of cycles stop requests for less time, and less often.
 
     What there is by now lives as long as the process. To look through it again and again would
-    stop everything for a tenth of a second each time; and no request leaves cycles behind.
+    stop everything for some 50 ms each time; and no request leaves cycles behind.
     """
     gc.collect()
     gc.freeze()

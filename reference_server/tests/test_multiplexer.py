@@ -19,6 +19,7 @@ import uvloop
 from real_server import claim, status
 from redis.asyncio.connection import AbstractConnection
 
+from checkpoint_lua import loader
 from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN
 from checkpoint_reference_server import multiplexer
 from checkpoint_reference_server.digests import Digests
@@ -344,12 +345,15 @@ class ShiftedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.shift_seconds
 
 
-def test_a_script_that_the_store_does_not_know_has_one_bound_for_both_calls() -> None:
+def test_a_script_that_the_store_does_not_know_has_one_bound_for_both_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """WC-ERR-5: not so long for NOSCRIPT and so long again for the script itself."""
 
     async def run() -> list[str]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, ShiftedLoop)
+        monkeypatch.setattr(loader, "monotonic", loop.time)
         asked: list[str] = []
 
         async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
