@@ -98,7 +98,8 @@ class KeyMark:
         elif there == self._fingerprint and self._is_due(now_seconds):
             await self._store.pexpire(MARK_KEY, MARK_MS)
             self._renewed_at_seconds = now_seconds
-        ours = there == self._fingerprint
+        # None: emptied between the two, so nobody's; the next look sets it again.
+        ours = there is None or there == self._fingerprint
         if self._ours and not ours:
             log_fault("key", None, event="claims are refused: the store has another key's records")
         self._ours = ours

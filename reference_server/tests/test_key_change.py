@@ -1,5 +1,6 @@
 """The change of the HMAC key: no claim under one key while records of another live (WC-ID-5)."""
 
+import asyncio
 import re
 import secrets
 import signal
@@ -33,6 +34,7 @@ from checkpoint_reference_server.key_change import (
     MARK_MS,
     MARK_SLACK_SECONDS,
     RENEW_SECONDS,
+    KeyMark,
 )
 from checkpoint_reference_server.switch import FLAG_KEY
 
@@ -218,3 +220,29 @@ def test_which_store_is_to_be_drained() -> None:
     _, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 2
     assert b"Which store? Give --valkey-url" in err
+
+
+class Emptied:
+    """A store that somebody empties between any two commands."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    async def get(self, key: str) -> None:
+        """Nothing is there."""
+        self.said.append(f"GET {key}")
+
+    async def set(self, key: str, value: str, *, nx: bool, px: int) -> None:
+        """And what is written does not stay."""
+        assert nx
+        assert (value, px) == ("ours", MARK_MS)
+        self.said.append(f"SET {key}")
+
+
+def test_a_store_that_is_emptied_meanwhile_is_nobody_else_s() -> None:
+    """Claims go on: there are no records of any key."""
+    store = Emptied()
+    mark = KeyMark(store, "ours")  # type: ignore[arg-type]  # the commands that it sends
+    asyncio.run(mark.keep(0.0))
+    assert store.said == [f"GET {MARK_KEY}", f"SET {MARK_KEY}", f"GET {MARK_KEY}"]
+    assert mark._ours
