@@ -38,10 +38,13 @@ def main(stop_seconds: float, pid_file: str, command: list[str]) -> int:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return 127
     if pid_file != "-":
-        # Renamed into place, so that whoever reads it never reads half of it.
-        partial = Path(f"{pid_file}.partial")
-        partial.write_text(str(process.pid), encoding="ascii")
-        partial.replace(pid_file)
+        try:
+            _write(Path(pid_file), process.pid)
+        except OSError as error:
+            # Its folder is gone where whoever started this was killed meanwhile.
+            _stop_group(process, stop_seconds)
+            print(f"{pid_file}: {error.strerror}", file=sys.stderr)  # noqa: T201
+            return 127
 
     def stop_at_end_of_input() -> None:
         while os.read(0, 4096):
@@ -52,6 +55,13 @@ def main(stop_seconds: float, pid_file: str, command: list[str]) -> int:
     status = process.wait()
     _stop_group(process, stop_seconds)  # children that the command left behind
     return status
+
+
+def _write(pid_file: Path, group: int) -> None:
+    # Renamed into place, so that whoever reads it never reads half of it.
+    partial = Path(f"{pid_file}.partial")
+    partial.write_text(str(group), encoding="ascii")
+    partial.replace(pid_file)
 
 
 def _stop_group(process: "subprocess.Popen[bytes]", stop_seconds: float) -> None:

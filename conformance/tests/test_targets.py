@@ -229,6 +229,22 @@ print(os.getppid(), flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only process 1 adopts")
+def test_a_program_whose_number_cannot_be_told_is_stopped(tmp_path: Path) -> None:
+    """As where whoever wanted it was killed while it started, and its folder is gone."""
+    pid_file = tmp_path / "gone" / "pid"
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    # Its output ends with the last of the processes that have it.
+    done = subprocess.run(
+        [sys.executable, "-I", process_guardian.__file__, "5", str(pid_file), *sleeping],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (127, f"{pid_file}: No such file or directory\n")
+
+
 def test_what_a_program_leaves_behind_is_reaped_by_its_guardian() -> None:
     """Process 1 takes its time over it: what was killed is gone at once all the same."""
     guarded = (sys.executable, "-c", LEAVES_A_CHILD)
