@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["quick", "default", "thorough"],
         default="default",
         help="how much to do; on a target with every class, on two quiet cores: quick about 25 s, "
-        "default a minute and a quarter, thorough many minutes (default: %(default)s)",
+        "default a minute, thorough many minutes (default: %(default)s)",
     )
     group.addoption(
         "--checkpoint-seed",
