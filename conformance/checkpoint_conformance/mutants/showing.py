@@ -28,8 +28,10 @@ _HEAD: Final = """\
 # Mutants
 
 Servers with one thing wrong, and the rules by which the harness catches each. Written by
-`nox -s matrix`; a test holds all but figures and what was found to the code. The single-point
-mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
+`nox -s matrix` in hours, or of the assigned checks alone by
+`nox -s mutants -- --matrix docs/mutants.md` in two minutes; a test holds all but figures and what
+was found to the code. The single-point mutants of the Lua scripts have a
+[page](lua-mutants.md) of their own.
 
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
