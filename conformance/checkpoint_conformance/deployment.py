@@ -27,7 +27,7 @@ from checkpoint_conformance.faults import (
     ServerFaults,
     StoreFaults,
 )
-from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.folders import put_text, temporary_folder
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.processes import (
     STORE_LOG_NAME,
@@ -249,11 +249,9 @@ class Deployment:
         """
         path = self._store_faults.clock_file
         assert path is not None
-        partial = path.with_name(f"{path.name}.partial")
         try:
-            # Renamed into place: it is read whenever somebody asks what time it is.
-            partial.write_text(f"{seconds:+.3f}\n", encoding="ascii")
-            partial.replace(path)
+            # In one step: it is read whenever somebody asks what time it is.
+            put_text(path, f"{seconds:+.3f}\n")
         except OSError as error:
             raise DeploymentError(f"cannot write {path}: {error.strerror}") from None
 

@@ -209,9 +209,7 @@ class _Schedule:
         if going.attempts < ATTEMPTS_MAX:
             self._now.append(going)
             return
-        self._run.tally.leave_out(
-            f"a sequence of the check «{self._run.check_name}» lost its answers"
-        )
+        self._run.leave_sequence_out()
         self._ended()
 
     def _ended(self) -> None:

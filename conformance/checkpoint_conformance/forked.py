@@ -20,6 +20,14 @@ _TASKS: Final = Path("/proc/self/task")
 _T = TypeVar("_T")
 
 
+def processors() -> int:
+    """How many of them this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # a system without affinities
+        return os.cpu_count() or 1
+
+
 def processes_for(work: int, least: int) -> int:
     """How many processes are worth it.
 
@@ -31,7 +39,7 @@ def processes_for(work: int, least: int) -> int:
         return 1  # what ends with another process may start none
     if sum(1 for _ in _TASKS.iterdir()) > 1:  # one that holds a lock would hold it for ever
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, work // max(least, 1)))
+    return max(1, min(processors(), PROCESSES_MAX, work // max(least, 1)))
 
 
 def each(

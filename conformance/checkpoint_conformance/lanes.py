@@ -29,6 +29,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, Protocol, TypeAlias
 
 from checkpoint_conformance import logs
+from checkpoint_conformance.forked import processors
 from checkpoint_conformance.run import Check, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Tally, Timing
@@ -539,14 +540,6 @@ def jobs_by_default() -> int:
     starts.
     """
     return min(processors() + 1, JOBS_BY_DEFAULT_MAX)
-
-
-def processors() -> int:
-    """How many of them this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # a system without affinities
-        return os.cpu_count() or 1
 
 
 def load_what_checks_need() -> None:

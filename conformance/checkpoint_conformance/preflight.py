@@ -9,7 +9,14 @@ from typing import Final
 
 from checkpoint_conformance.answers import Problem, Result, read
 from checkpoint_conformance.checks.store import StoreAddressError, open_store
-from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer, Lost, LostReason
+from checkpoint_conformance.client import (
+    JSON_HEADERS,
+    Client,
+    Exchange,
+    HttpAnswer,
+    Lost,
+    LostReason,
+)
 from checkpoint_conformance.controls import ControlError, Controls
 from checkpoint_conformance.mcp_client import ProtocolError
 from checkpoint_conformance.run import Target
@@ -63,21 +70,25 @@ def serves_several(target: Target) -> bool:
 
     One that does not is right all the same, and is checked by one connection at a time.
     """
-    body = json.dumps(format_request(fresh_identity(), Status())).encode()
     with ExitStack() as stack:
         for _ in range(2):
             client = stack.enter_context(target.client())
             client.seconds_max = min(target.seconds_max, SECOND_CONNECTION_SECONDS_MAX)
-            came = read(client.exchange("POST", TOOL_PATH, body, JSON_HEADERS))
+            came = read(_asked(client))
             if not isinstance(came, Problem) or not ERRORS[came.code].decided:
                 return False
     return True
 
 
-def _tool(target: Target) -> None:
+def _asked(client: Client) -> Exchange:
+    """The status of a workflow that nobody has used, which changes nothing."""
     body = json.dumps(format_request(fresh_identity(), Status())).encode()
+    return client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)
+
+
+def _tool(target: Target) -> None:
     with target.client() as client:
-        exchange = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)
+        exchange = _asked(client)
     url = target.address.url
     if isinstance(exchange.answer, Lost):
         raise UnreachableError(_lost(url, target, exchange.answer))

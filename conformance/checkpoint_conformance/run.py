@@ -358,6 +358,10 @@ class Run:
             except LostError:
                 continue
             return
+        self.leave_sequence_out()
+
+    def leave_sequence_out(self) -> None:
+        """Say that a fixed sequence was begun in vain as often as it may be."""
         self.tally.leave_out(f"a sequence of the check «{self.check_name}» lost its answers")
 
 

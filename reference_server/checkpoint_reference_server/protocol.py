@@ -180,9 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer after the body."""
         super().on_header(name, value)
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
-            raise _TooLargeError
+        self._count_head(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         """The head is whole."""

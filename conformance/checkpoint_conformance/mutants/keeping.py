@@ -19,7 +19,7 @@ from checkpoint_conformance.checks.logs import judge_logs
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.deployment import Deployment, fault_access
 from checkpoint_conformance.faults import FaultAccess
-from checkpoint_conformance.folders import temporary_folder
+from checkpoint_conformance.folders import put_text, temporary_folder
 from checkpoint_conformance.launch import described_for_faults, reference_server
 from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mutants.mutant import (
@@ -443,9 +443,7 @@ def behind(target: Target, address: Address) -> Target:
 
 def write_edits(path: Path, edits: Sequence[Edit]) -> None:
     """Put a file of edits in the place of another, in one step."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps([asdict(edit) for edit in edits]), encoding="utf-8")
-    partial.replace(path)
+    put_text(path, json.dumps([asdict(edit) for edit in edits]))
 
 
 __all__ = ["BRIEF", "Fate", "Keeper", "Outcome", "behind", "every_check", "layer_of", "write_edits"]

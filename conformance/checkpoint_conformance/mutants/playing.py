@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from checkpoint_conformance.folders import put_text
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome, every_check
 from checkpoint_conformance.mutants.mutant import Mutant
@@ -186,6 +187,4 @@ def write_results(path: Path, outcomes: Iterable[Outcome], how: How) -> None:
     """Write a file of results, in the zoo's order."""
     by_name = {outcome.mutant.name: outcome for outcome in outcomes}
     lines = [json.dumps(as_line(by_name[name], how)) for name in ZOO if name in by_name]
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    partial.replace(path)
+    put_text(path, "".join(f"{line}\n" for line in lines))
