@@ -8,6 +8,10 @@ of them whatever has been answered already is read, so that the stamps are of ev
     sent_ns      just after
     returned_ns  when the answer's last byte was read
 
+The loop has real-time priority where the system grants it. Without, a server on the same processor
+may push the sender aside at each byte that wakes it: on one processor then as few as 9 of 30
+requests were in flight at once, and all 30 with it.
+
 Answers are understood only afterwards, so that this does not disturb. Over TLS the last byte is
 encrypted beforehand, as a record of its own.
 
@@ -54,6 +58,8 @@ SPIN_NS: Final = 2_000_000
 """A moment that was asked for is waited for in sleep until so shortly before it."""
 INTERRUPTED: Final = "the storm was stopped before an answer came"
 _CHUNK: Final = 65536
+_REAL_TIME_PRIORITY: Final = 1
+"""The lowest there is: above all that has none, below whatever else was given one on purpose."""
 _READ, _WRITE = 1, 2  # as `selectors` has them
 _SECOND_NS: Final = 1_000_000_000
 _CONTENT_LENGTH: Final = re.compile(
@@ -446,7 +452,8 @@ def burst(
                 selector.register(flying[index].fileno(), _READ, index)
         if release_at_ns is not None:
             pause_until(release_at_ns, stop)
-        _release(flying, ready, dropped, selector, stop)
+        with _uninterrupted():
+            _release(flying, ready, dropped, selector, stop)
         deadline = time.monotonic() + seconds_max
         while len(selector.get_map()) > 1 and not stop.is_set:
             left = deadline - time.monotonic()
@@ -555,3 +562,18 @@ def _undisturbed() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """With real-time priority for this thread, where the system has it and grants it."""
+    try:
+        before, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_REAL_TIME_PRIORITY))
+    except (AttributeError, OSError):  # not Linux, or not granted
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, parameters)

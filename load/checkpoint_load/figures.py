@@ -140,7 +140,8 @@ class Figures:
             why.append(
                 f"too little contention: in the median burst {median(self.in_flight):g} of "
                 f"{self.contenders} requests were in flight at once, and "
-                f"{IN_FLIGHT_SHARE_MIN:.0%} must be"
+                f"{IN_FLIGHT_SHARE_MIN:.0%} must be; where target and storm share processors, "
+                "storm from elsewhere or grant real-time priority (CAP_SYS_NICE)"
             )
         every = self.requests + self.setup_requests
         if self.refused.total() > LOST_SHARE_MAX * every:

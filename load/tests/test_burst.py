@@ -1,6 +1,9 @@
 """Bursts: what is held back, what is stamped, and every way in which an answer fails to come."""
 
+import contextlib
+import errno
 import itertools
+import os
 import resource
 import socket
 import threading
@@ -171,6 +174,66 @@ def test_all_are_in_flight_at_once() -> None:
     assert in_flight_max(landed) == count
     stamps = [one.called_ns for one in landed if one.called_ns is not None]
     assert spread_ns(landed) == max(stamps) - min(stamps) > 0
+
+
+def _policies_of_a_burst(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
+    """How this thread is scheduled at each release of a burst, and after it."""
+    at_release: list[int] = []
+    release = Contender.release
+
+    def spied(contender: Contender) -> None:
+        at_release.append(os.sched_getscheduler(0))
+        release(contender)
+
+    monkeypatch.setattr(Contender, "release", spied)
+    with talking(answering(OK)) as url:
+        landed = landing(url, 3)
+    assert {type(one.answer) for one in landed} == {HttpAnswer}
+    return at_release, os.sched_getscheduler(0)
+
+
+with_priorities = pytest.mark.skipif(
+    not hasattr(os, "SCHED_RR"), reason="the system has no real-time priority"
+)
+
+
+@with_priorities
+def test_nobody_pushes_the_sender_aside_while_it_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the server that each byte wakes; before and after it is one thread among others."""
+    set_scheduler = os.sched_setscheduler
+    asked: list[int] = []
+    usual = as_asked = os.sched_getscheduler(0)
+
+    def granting(pid: int, policy: int, parameters: os.sched_param) -> None:
+        nonlocal as_asked
+        asked.append(policy)
+        with contextlib.suppress(PermissionError):  # as it is for whoever is not root
+            set_scheduler(pid, policy, parameters)
+            as_asked = policy if policy == os.SCHED_RR else as_asked
+
+    monkeypatch.setattr(os, "sched_setscheduler", granting)
+    at_release, afterwards = _policies_of_a_burst(monkeypatch)
+    assert asked == [os.SCHED_RR, usual]
+    assert at_release == [as_asked] * 3
+    assert afterwards == usual
+
+
+@with_priorities
+@pytest.mark.parametrize("lacks", ["permission", "the system call"])
+def test_a_burst_goes_without_real_time_priority(
+    monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """Where the system has none, or grants none."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if lacks == "permission":
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    else:
+        monkeypatch.delattr(os, "sched_setscheduler")
+    at_release, afterwards = _policies_of_a_burst(monkeypatch)
+    assert at_release == [afterwards] * 3
 
 
 def test_a_dropped_answer_is_never_read_and_its_request_is_whole() -> None:
