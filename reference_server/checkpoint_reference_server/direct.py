@@ -8,7 +8,7 @@ ways to the same answers.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -44,6 +44,13 @@ class Endpoint(Protocol):
         """The answer where that raised."""
 
 
+HEADS_MAX: Final = 8
+"""Heads that a connection remembers: a caller's differ by nothing but the length of the body."""
+HEAD_BYTES_MAX: Final = 2048
+"""Of a head that is remembered."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
+
+
 class RequestHeaders(Headers):
     """A request's headers, for which names in lower case are asked; most are not there."""
 
@@ -69,16 +76,35 @@ class _Nobody:
 class _DirectCycle:
     """What the HTTP layer wants to know of a request under way."""
 
-    __slots__ = ("body", "disconnected", "keep_alive", "more_body", "response_complete", "task")
+    __slots__ = (
+        "body",
+        "disconnected",
+        "endpoint",
+        "headers",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+        "task",
+    )
     message_event = _Nobody()
 
-    def __init__(self, *, keep_alive: bool) -> None:
+    def __init__(self, endpoint: Endpoint, headers: RequestHeaders, *, keep_alive: bool) -> None:
+        self.endpoint = endpoint
+        self.headers = headers
         self.body = b""
         self.more_body = True
         self.disconnected = False
         self.keep_alive = keep_alive
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
+
+
+class _Head(NamedTuple):
+    """A head that was read before, on the same connection."""
+
+    endpoint: Endpoint
+    headers: RequestHeaders
+    body_bytes: int
 
 
 class DirectProtocol(BoundedProtocol):
@@ -93,11 +119,53 @@ class DirectProtocol(BoundedProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._endpoints: Mapping[bytes, Endpoint] = {}
+        self._heads: dict[bytes, _Head] = {}
+        self._default_headers: list[tuple[bytes, bytes]] | None = None
+        self._default_text = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Find out what this listener offers."""
         super().connection_made(transport)
         self._endpoints = self.app_state[DIRECT](self.server)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a whole request behind a head that is remembered; let all else be parsed.
+
+        The same bytes are parsed to the same request, wherever the parser stands between two.
+        """
+        before: Any = self.cycle
+        if self._receiving_since is not None or type(before) is not _DirectCycle:
+            super().data_received(data)
+            return
+        end = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+        head = self._heads.get(data[:end])
+        if (
+            head is None
+            or head.body_bytes != len(data) - end
+            or not before.response_complete
+            or self.flow.write_paused
+        ):
+            super().data_received(data)
+            self._remember(data, end)
+            return
+        self._idle_since = None
+        cycle = _DirectCycle(head.endpoint, head.headers, keep_alive=True)
+        self.cycle = cycle  # type: ignore[assignment]
+        cycle.body = data[end:]
+        self._begin(cycle)
+
+    def _remember(self, data: bytes, end: int) -> None:
+        """Remember the head of what came, if that was one whole request and nothing else."""
+        cycle: Any = self.cycle
+        if (
+            type(cycle) is _DirectCycle
+            and self._receiving_since is None
+            and cycle.body == data[end:]  # else it began elsewhere, behind an empty line, say
+            and end <= HEAD_BYTES_MAX
+        ):
+            if len(self._heads) >= HEADS_MAX:
+                self._heads.clear()
+            self._heads[data[:end]] = _Head(cycle.endpoint, cycle.headers, len(data) - end)
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
@@ -106,7 +174,10 @@ class DirectProtocol(BoundedProtocol):
             super().on_headers_complete()
             return
         self._in_head = False
-        self.cycle = _DirectCycle(keep_alive=self.parser.should_keep_alive())  # type: ignore[assignment]
+        # Its own headers: before it is answered, the next request may have been parsed.
+        headers = RequestHeaders(self.headers)
+        cycle = _DirectCycle(endpoint, headers, keep_alive=self.parser.should_keep_alive())
+        self.cycle = cycle  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """A part of the body; mostly all of it."""
@@ -123,13 +194,14 @@ class DirectProtocol(BoundedProtocol):
             super().on_message_complete()
             return
         self._receiving_since = None
-        cycle.more_body = False
         if not cycle.response_complete:
-            # Its own headers: before the task begins, the next request may have been parsed.
-            headers = RequestHeaders(self.headers)
-            answer = self._answer(cycle, self._endpoints[self.url], headers)
-            cycle.task = task = self.loop.create_task(answer)
-            self.tasks.add(task)  # which a server that stops waits for
+            self._begin(cycle)
+
+    def _begin(self, cycle: _DirectCycle) -> None:
+        """Answer a request that is whole."""
+        cycle.more_body = False
+        cycle.task = task = self.loop.create_task(self._answer(cycle))
+        self.tasks.add(task)  # which a server that stops waits for
 
     def _is_plain(self, endpoint: Endpoint) -> bool:
         before: Any = self.cycle
@@ -148,7 +220,8 @@ class DirectProtocol(BoundedProtocol):
                 return int(value) <= min(endpoint.bytes_max, DIRECT_BYTES_MAX)
         return False
 
-    async def _answer(self, cycle: _DirectCycle, endpoint: Endpoint, headers: Headers) -> None:
+    async def _answer(self, cycle: _DirectCycle) -> None:
+        endpoint, headers = cycle.endpoint, cycle.headers
         try:
             try:
                 caller = endpoint.admit(headers, self.client)
@@ -166,9 +239,7 @@ class DirectProtocol(BoundedProtocol):
             self.tasks.discard(cycle.task)
 
     def _write(self, cycle: _DirectCycle, response: Response) -> None:
-        parts = [STATUS_LINE[response.status_code]]
-        for name, value in self.server_state.default_headers:
-            parts += (name, b": ", value, b"\r\n")
+        parts = [STATUS_LINE[response.status_code], self._default_lines()]
         for name, value in response.raw_headers:
             if name == b"connection" and value.lower() == b"close":
                 cycle.keep_alive = False
@@ -181,3 +252,11 @@ class DirectProtocol(BoundedProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def _default_lines(self) -> bytes:
+        """The headers of every answer; the server makes their list anew each second."""
+        made = self.server_state.default_headers
+        if made is not self._default_headers:
+            self._default_headers = made
+            self._default_text = b"".join(b"%b: %b\r\n" % header for header in made)
+        return self._default_text

@@ -3,19 +3,28 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from real_server import SECONDS_MAX, OwnStore, Server, claim, fresh, own_store, same, serving
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
+from uvicorn.server import ServerState
 
 from checkpoint_conformance.client import Address
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, TOOL_PATH
-from checkpoint_reference_server.direct import DIRECT, DIRECT_BYTES_MAX, DirectProtocol
+from checkpoint_reference_server.direct import (
+    DIRECT,
+    DIRECT_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    HEADS_MAX,
+    DirectProtocol,
+)
 
 HEAD = b"POST /tool HTTP/1.1\r\nhost: localhost\r\n"
 WHOLE = HEAD + b"content-length: 2\r\n\r\n{}"
@@ -131,6 +140,277 @@ def test_a_caller_who_ends_the_connection_is_obeyed() -> None:
     last = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     ((_, headers, body),) = asyncio.run(answers_to(last))
     assert (body, headers["connection"]) == (b"direct:{}", "close")
+
+
+# -- Heads that were read before -------------------------------------------------------------------
+
+
+class Wire(asyncio.Transport):
+    """What a protocol writes, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        """Keep it."""
+        self.written.append(bytes(data))
+
+    def close(self) -> None:
+        """Take no more."""
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        """Whether that was said."""
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """Whoever feeds it looks at nothing."""
+
+    resume_reading = pause_reading
+
+
+class Parsed(DirectProtocol):
+    """Counts the requests that the parser was given."""
+
+    count = 0
+
+    def on_message_begin(self) -> None:
+        """One more."""
+        self.count += 1
+        super().on_message_begin()
+
+
+class Forgetful(Parsed):
+    """Lets every request be parsed."""
+
+    def _remember(self, data: bytes, end: int) -> None:
+        """Not at all."""
+
+
+TURNS = 20
+"""Of the event loop: so many settle whatever is under way, for nothing here waits for a clock."""
+
+
+async def settled() -> None:
+    """Whatever can be done is done."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def connection(kind: type[Parsed], endpoint: Endpoint | None = None) -> tuple[Parsed, Wire]:
+    """A protocol at a wire, without a server; unread connections idle for no time at all."""
+    config = uvicorn.Config(by_asgi, log_config=None, timeout_keep_alive=0)
+    config.load()
+    state = {"cut": lambda _: None, DIRECT: lambda _: {b"/tool": endpoint or Endpoint()}}
+    protocol, wire = kind(config, ServerState(), state, asyncio.get_running_loop()), Wire()
+    protocol.connection_made(wire)
+    return protocol, wire
+
+
+async def told(
+    kind: type[Parsed], pieces: Iterable[tuple[bytes, bool]]
+) -> tuple[list[bytes], bool, Parsed]:
+    """What is written to pieces of a connection, and whether it is closed.
+
+    Args:
+        kind: what is fed.
+        pieces: each with whether to let everything settle before the next.
+    """
+    protocol, wire = connection(kind)
+    for data, settles in pieces:
+        if wire.closed:
+            break
+        protocol.data_received(data)
+        if settles:
+            await settled()
+    await settled()
+    protocol.connection_lost(None)
+    return wire.written, wire.closed, protocol
+
+
+OTHER = HEAD + b"content-length: 3\r\n\r\n[1]"
+
+
+def with_header(line: bytes, whole: bytes = WHOLE) -> bytes:
+    """The same request with another header."""
+    return whole.replace(b"\r\n\r\n", b"\r\n" + line + b"\r\n\r\n", 1)
+
+
+def read_anew(*requests: bytes) -> int:
+    """How many of the requests were parsed, each sent when the one before was answered."""
+    written, _, protocol = asyncio.run(told(Parsed, [(data, True) for data in requests]))
+    assert b"".join(written).count(b"HTTP/1.1 ") == len(requests)
+    return protocol.count
+
+
+def test_a_head_is_read_once_on_a_connection() -> None:
+    """But for the first request of all, of which it is not known yet how the next ones come."""
+    assert read_anew(*[WHOLE] * 5) == 2
+    assert read_anew(*[WHOLE, OTHER] * 5) == 3
+    # What comes behind it is whatever its length says.
+    written, _, protocol = asyncio.run(
+        told(Parsed, [(WHOLE.replace(b"{}", body), True) for body in (b"{}", b"[]", b'""', b"12")])
+    )
+    assert [answer[-2:] for answer in written] == [b"{}", b"[]", b'""', b"12"]
+    assert protocol.count == 2
+
+
+def test_who_may_not_call_is_asked_each_time() -> None:
+    """A head tells who calls; whether they may is another matter."""
+    unwanted = with_header(b"unwanted: yes")
+    written, _, protocol = asyncio.run(told(Parsed, [(unwanted, True)] * 4))
+    assert [answer[:12] for answer in written] == [b"HTTP/1.1 401"] * 4
+    assert protocol.count == 2
+
+
+def test_few_heads_and_short_ones_are_remembered() -> None:
+    """So that nobody fills the memory with them."""
+    different = [with_header(b"x: %d" % number) for number in range(HEADS_MAX + 1)]
+    assert read_anew(WHOLE, *different[:-1] * 2) == 1 + HEADS_MAX
+    assert read_anew(WHOLE, *different * 2) == 1 + 2 * len(different)  # all at once are forgotten
+    room = HEAD_BYTES_MAX - len(with_header(b"x: ")) + len(b"{}")
+    longest, too_long = (with_header(b"x: " + b"y" * count) for count in (room, room + 1))
+    assert read_anew(WHOLE, longest, longest, longest) == 2
+    assert read_anew(WHOLE, too_long, too_long, too_long) == 4
+
+
+def test_what_is_not_plain_is_read_anew() -> None:
+    """And so is what follows it."""
+    chunked = HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    assert read_anew(*[chunked] * 3) == 3
+    assert read_anew(WHOLE, WHOLE, chunked, WHOLE, WHOLE) == 4
+
+
+def test_a_request_behind_a_remembered_head_waits_for_a_client_that_does_not_read() -> None:
+    """As every other one does."""
+
+    async def written() -> tuple[int, int]:
+        protocol, wire = connection(Parsed)
+        for _ in range(2):
+            protocol.data_received(WHOLE)
+            await settled()
+        protocol.pause_writing()
+        protocol.data_received(WHOLE)
+        await settled()
+        unread = len(wire.written)
+        protocol.resume_writing()
+        await settled()
+        protocol.connection_lost(None)
+        return unread, b"".join(wire.written).count(b"HTTP/1.1 ")
+
+    assert asyncio.run(written()) == (2, 3)
+
+
+def test_a_connection_is_not_idle_while_such_a_request_is_answered() -> None:
+    """It idles for no time at all here before it is closed."""
+
+    class Slow(Endpoint):
+        async def answer(self, headers: Headers, body: bytes, caller: Any) -> Response:
+            await may_answer.wait()
+            return await super().answer(headers, body, caller)
+
+    may_answer = asyncio.Event()
+
+    async def closed() -> tuple[bool, bool]:
+        protocol, wire = connection(Parsed, Slow())
+        may_answer.set()
+        for _ in range(2):
+            protocol.data_received(WHOLE)
+            await settled()
+        may_answer.clear()
+        protocol.data_received(WHOLE)
+        await settled()
+        protocol._look()
+        while_answered = wire.closed
+        may_answer.set()
+        await settled()
+        protocol._look()
+        protocol.connection_lost(None)
+        return while_answered, wire.closed
+
+    assert asyncio.run(closed()) == (False, True)
+
+
+def test_the_servers_own_headers_are_those_of_now() -> None:
+    """Such as the date, of which the server makes a new list each second."""
+
+    async def written() -> list[bytes]:
+        protocol, wire = connection(Parsed)
+        for date in (b"now", b"then"):
+            protocol.server_state.default_headers = [(b"date", date), (b"server", b"ours")]
+            protocol.data_received(WHOLE)
+            await settled()
+        protocol.connection_lost(None)
+        return wire.written
+
+    for answer, date in zip(asyncio.run(written()), (b"now", b"then"), strict=True):
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\ndate: %b\r\nserver: ours\r\n" % date)
+
+
+MESSAGES = (
+    WHOLE,
+    WHOLE.replace(b"{}", b"[]"),
+    OTHER,
+    with_header(b"unwanted: yes"),
+    with_header(b"faulty: yes"),
+    with_header(b"connection: close"),
+    with_header(b"expect: 100-continue"),
+    with_header(b"connection: upgrade\r\nupgrade: websocket"),
+    WHOLE.replace(b"/tool", b"/other"),
+    WHOLE.replace(b"POST", b"PUT"),
+    WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+    HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    HEAD + b"content-length: 8\r\n\r\n\r\n\r\n{}\r\n",
+    b"\r\n",
+    b"\r\n\r\n" + WHOLE,
+    b"POST /tool HTTP/1.1\r\nx: ",
+    b"no HTTP\r\n\r\n",
+)
+
+
+@st.composite
+def connections(draw: st.DrawFn) -> list[tuple[bytes, bool]]:
+    """Requests one behind the other, mostly the usual ones, cut anywhere or not at all."""
+    usual = st.sampled_from(MESSAGES[:3])
+    drawn = draw(st.lists(usual | usual | st.sampled_from(MESSAGES), min_size=1, max_size=12))
+    pieces = [(message, draw(st.booleans() | st.just(True))) for message in drawn]
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(pieces) - 1))
+        data, settles = pieces[place]
+        cut = draw(st.integers(0, len(data)))
+        pieces[place : place + 1] = [(data[:cut], draw(st.booleans())), (data[cut:], settles)]
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(pieces) - 1))
+        (data, _), *rest = pieces[place : place + 2]
+        joined = data + b"".join(part for part, _ in rest)
+        pieces[place : place + 2] = [(joined, draw(st.booleans()))]
+    return [(data, settles) for data, settles in pieces if data]
+
+
+@given(connections())
+@example([(WHOLE, True)] * 4)
+@example([(WHOLE, True), (WHOLE, True), (WHOLE + WHOLE, True), (WHOLE, True)])
+@example([(WHOLE, True), (WHOLE, True), (WHOLE[:-1], True), (b"}", True), (WHOLE, True)])
+@example([(WHOLE, True), (WHOLE, True), (WHOLE, False), (WHOLE, False), (WHOLE, True)])
+@example([(WHOLE, True), (b"\r\n\r\n" + WHOLE, True), (b"\r\n\r\n" + WHOLE, True)])
+@example([(WHOLE, True), (WHOLE, True), (b"POST /tool HTTP/1.1\r\nx: ", True), (WHOLE, True)])
+@example([(WHOLE, True), *[(WHOLE[:-1], True), (b"}", True)] * 2])
+@example([(WHOLE, True), (MESSAGES[7], True), (WHOLE, True), (WHOLE, True)])
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_nobody_can_tell_whether_a_head_was_remembered(pieces: list[tuple[bytes, bool]]) -> None:
+    """The same bytes are answered by the same bytes, however they come."""
+
+    async def both() -> tuple[list[bytes], bool, list[bytes], bool]:
+        remembering, forgetful = await told(Parsed, pieces), await told(Forgetful, pieces)
+        assert remembering[2].count <= forgetful[2].count
+        return *remembering[:2], *forgetful[:2]
+
+    written, closed, as_written, as_closed = asyncio.run(both())
+    assert (b"".join(written), closed) == (b"".join(as_written), as_closed)
 
 
 # -- Both ways to the real server ------------------------------------------------------------------
