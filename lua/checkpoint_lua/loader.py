@@ -146,6 +146,7 @@ class Checkpoints:
     def __init__(self, store: Store, seconds_max: float | None = None) -> None:
         self._store = store
         self._seconds_max = seconds_max
+        self._scripts = scripts()
 
     def claim(
         self,
@@ -201,17 +202,22 @@ class Checkpoints:
         return self._call("status", workflow, clock)
 
     async def _call(self, action: str, workflow: str, *arguments: str | int) -> Reply:
-        from redis.exceptions import NoScriptError
-
-        script = scripts()[action]
+        script = self._scripts[action]
         key = record_key(workflow)
         began = monotonic()  # and not the loop's: to ask which one runs is a system call
         try:
             raw = await self._store.evalsha(script.sha1, 1, key, *arguments)
-        except NoScriptError:
+        except _no_script_error():
             left = None
             if self._seconds_max is not None:
                 left = began + self._seconds_max - monotonic()
             async with asyncio.timeout(left):
                 raw = await self._store.eval(script.text, 1, key, *arguments)
         return Reply.parse(raw)
+
+
+def _no_script_error() -> type[Exception]:
+    """What a client raises; imported only once something was, for the scripts need no client."""
+    from redis.exceptions import NoScriptError
+
+    return NoScriptError

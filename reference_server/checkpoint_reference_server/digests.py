@@ -7,10 +7,28 @@ stored links two workflows.
 """
 
 import hmac
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from hashlib import sha256
+from typing import Final
 
 from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN, WORKFLOW_HASH_PREFIX
+
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+def _framed(part: str | bytes) -> bytes:
+    """A part of a message behind its length."""
+    data = part.encode() if isinstance(part, str) else part
+    return len(data).to_bytes(4) + data
+
+
+_WORKFLOW: Final = _framed("workflow")
+_ACCOUNTS_WORKFLOW: Final = _framed("workflow of account")
+_LIMITED: Final = _framed("limited")
+_FINGERPRINT: Final = _framed("fingerprint")
+_HOLDER: Final = _framed("holder")
+_OBSERVATION: Final = _framed("observation")
+_BODY: Final = _framed("body")
 
 
 class Digests:
@@ -31,26 +49,23 @@ class Digests:
 
     def workflow(self, namespace: str, workflow_key: str, account: str | None = None) -> "Workflow":
         """The digests of one workflow identity; the account is part of it where there is one."""
-        parts = (namespace.encode(), workflow_key.encode())
+        identity = _framed(namespace) + _framed(workflow_key)
         if account is None:
-            return Workflow(self, self._digest(b"workflow", *parts))
+            return Workflow(self, self._digest(_WORKFLOW + identity))
         # A domain of its own: where tokens are turned on, nobody's account finds the records of
         # before, as if they were its own.
-        return Workflow(self, self._digest(b"workflow of account", account.encode(), *parts))
+        return Workflow(self, self._digest(_ACCOUNTS_WORKFLOW + _framed(account) + identity))
 
     def limited(self, kind: str, name: str) -> str:
         """What stands in the store for an account, or an address, whose requests are counted."""
-        return _text(self._digest(b"limited", kind.encode(), name.encode()))
+        return _text(self._digest(_LIMITED + _framed(kind) + _framed(name)))
 
     @property
     def fingerprint(self) -> str:
         """What tells this key from another, and tells nothing of it."""
-        return _text(self._digest(b"fingerprint"))
+        return _text(self._digest(_FINGERPRINT))
 
-    def _digest(self, domain: bytes, *parts: bytes) -> bytes:
-        message = b""  # whole before it is digested, which takes less than to digest the parts
-        for part in (domain, *parts):
-            message += len(part).to_bytes(4) + part
+    def _digest(self, message: bytes) -> bytes:
         mac = self._keyed.copy()
         mac.update(message)
         return mac.digest()
@@ -59,11 +74,12 @@ class Digests:
 class Workflow:
     """The digests bound to one workflow identity."""
 
-    __slots__ = ("_digest", "_digests")
+    __slots__ = ("_bound_to", "_digest", "_digests")
 
     def __init__(self, digests: Digests, digest: bytes) -> None:
         self._digests = digests
         self._digest = digest
+        self._bound_to = _framed(digest)
 
     @property
     def workflow_hash(self) -> str:
@@ -77,11 +93,11 @@ class Workflow:
 
     def holder(self, holder: str) -> str:
         """The digest of a holder within this workflow."""
-        return self._bound(b"holder", holder)
+        return self._bound(_HOLDER, _framed(holder))
 
     def observation(self, observation_key: str) -> str:
         """The digest of an observation key within this workflow."""
-        return self._bound(b"observation", observation_key)
+        return self._bound(_OBSERVATION, _framed(observation_key))
 
     def body(
         self,
@@ -94,13 +110,12 @@ class Workflow:
         """The digest of a transition body (section 6); an absent member counts as absent."""
         parts = (holder, str(generation), to_stage, evidence_type, evidence_fingerprint)
         # No member may be empty, so the empty text can stand for an absent one.
-        return self._bound(b"body", *(part or "" for part in parts))
+        return self._bound(_BODY, b"".join(_framed(part or "") for part in parts))
 
-    def _bound(self, domain: bytes, *parts: str) -> str:
-        return _text(
-            self._digests._digest(domain, self._digest, *map(str.encode, parts))  # noqa: SLF001
-        )
+    def _bound(self, domain: bytes, parts: bytes) -> str:
+        message = domain + self._bound_to + parts
+        return _text(self._digests._digest(message))  # noqa: SLF001
 
 
 def _text(digest: bytes) -> str:
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return b2a_base64(digest, newline=False).translate(_URL_SAFE, b"=").decode()

@@ -6,7 +6,7 @@ and values are what WC-PRIV-1 keeps out of answers.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jsonschema_rs
 import msgspec
@@ -27,16 +27,28 @@ class InvalidInputError(Exception):
     http_status: int = 400
 
 
-def _by_action() -> dict[str, tuple[JsonObject, jsonschema_rs.Draft202012Validator]]:
-    validators = {}
-    for branch in schemas.load("request.schema.json")["oneOf"]:
-        action = branch["properties"]["action"]["const"]
-        validators[action] = (branch, jsonschema_rs.Draft202012Validator(branch))
-    return validators
+class _Branch(NamedTuple):
+    """What is asked of the requests of one action."""
+
+    schema: JsonObject
+    validator: jsonschema_rs.Draft202012Validator
+    integers: tuple[str, ...]
+    """The members that are, all of them required."""
 
 
-_VALIDATORS: Final = _by_action()
-_ACTIONS: Final = ", ".join(_VALIDATORS)
+def _by_action() -> dict[str, _Branch]:
+    branches = {}
+    for schema in schemas.load("request.schema.json")["oneOf"]:
+        properties = schema["properties"]
+        integers = tuple(name for name in properties if properties[name].get("type") == "integer")
+        assert set(integers) <= set(schema["required"])
+        validator = jsonschema_rs.Draft202012Validator(schema)
+        branches[properties["action"]["const"]] = _Branch(schema, validator, integers)
+    return branches
+
+
+_BRANCHES: Final = _by_action()
+_ACTIONS: Final = ", ".join(_BRANCHES)
 
 
 def check_headers(headers: Headers) -> None:
@@ -81,18 +93,18 @@ def validate(request: object) -> JsonObject:
     if not isinstance(request, dict):
         raise InvalidInputError("The request must be one JSON object.")
     action = request.get("action")
-    if not isinstance(action, str) or action not in _VALIDATORS:
+    if not isinstance(action, str) or action not in _BRANCHES:
         raise InvalidInputError(f"`action` must be one of: {_ACTIONS}.")
-    schema, validator = _VALIDATORS[action]
+    schema, validator, integers = _BRANCHES[action]
     try:
         wrong = None if validator.is_valid(request) else _explain(schema, validator, request)
     except ValueError:  # the validator gives up on nesting that the parser still takes
         wrong = "No member has an object or an array as its value."
     if wrong is not None:
         raise InvalidInputError(wrong)
-    for member, value in request.items():
-        if isinstance(value, float):
-            request[member] = int(value)  # 120.0, an integer by the schema (WC-IN-2)
+    for member in integers:
+        if type(request[member]) is float:
+            request[member] = int(request[member])  # 120.0, an integer by the schema (WC-IN-2)
     if action == "claim" and request["claim_ttl_seconds"] >= request["state_ttl_seconds"]:
         raise InvalidInputError("`claim_ttl_seconds` must be less than `state_ttl_seconds`.")
     return request

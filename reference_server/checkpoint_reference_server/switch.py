@@ -43,20 +43,22 @@ class Switch:
         Raises what the client raises when the store cannot be asked.
         """
         now = self._monotonic_seconds()
-        if now - self._read_at_seconds >= FLAG_AGE_SECONDS_MAX:
-            forgotten = self._forgotten
-            paused = bool(await self._store.exists(FLAG_KEY))
-            # An answer that was on its way while the flag was set tells of before: it is good for
-            # the request that asked, which came before too, and for no other.
-            if forgotten == self._forgotten and now >= self._read_at_seconds:
-                self._paused, self._read_at_seconds = paused, now
-            return paused
-        return self._paused
+        if now - self._read_at_seconds < FLAG_AGE_SECONDS_MAX:
+            return self._paused
+        forgotten = self._forgotten
+        paused = bool(await self._store.exists(FLAG_KEY))
+        # An answer that was on its way while the flag was set tells of before: it is good for
+        # the request that asked, which came before too, and for no other.
+        if forgotten == self._forgotten and now >= self._read_at_seconds:
+            self._paused, self._read_at_seconds = paused, now
+        return paused
 
     @property
-    def is_known(self) -> bool:
-        """Whether :meth:`paused` asks nobody now."""
-        return self._monotonic_seconds() - self._read_at_seconds < FLAG_AGE_SECONDS_MAX
+    def known(self) -> bool | None:
+        """What :meth:`paused` tells without asking anybody; None where it would ask."""
+        if self._monotonic_seconds() - self._read_at_seconds < FLAG_AGE_SECONDS_MAX:
+            return self._paused
+        return None
 
     def forget(self) -> None:
         """Read the flag again before the next decision."""

@@ -14,7 +14,6 @@ The conversation, and the error of each step:
 import asyncio
 import time
 from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkpoint_lua import Checkpoints, Reply
@@ -35,7 +34,7 @@ from checkpoint_reference_server.switch import Switch
 if TYPE_CHECKING:
     from checkpoint_reference_server.limiter import Limiter
 
-_NO_TIMEOUT: Final[AbstractAsyncContextManager[object]] = nullcontext()
+_CODES: Final = {code.value: code for code in ErrorCode}
 
 
 class Answer(NamedTuple):
@@ -94,16 +93,22 @@ class Tool:
         )
         holder = request.get("holder")
         holder_digest = None if holder is None else workflow.holder(holder)
+        paused = self.switch.known if action == "claim" else False
         asked = time.perf_counter()
         try:
             with unavailable_when_it_fails():
-                async with self._in_time(action):
-                    refused = await self._refuse(action, caller)
-                    if refused is not None:
-                        return refused
-                    clock = "" if controls is None else controls.clock
-                    asked = time.perf_counter()
-                    reply = await self._step(request, workflow, holder_digest, clock)
+                if paused is not None and self._limiter is None and self._store.is_bounded:
+                    # One step is all that the store is asked for, and has a bound of its own.
+                    if action == "claim" and (paused or not self._may_claim()):
+                        return _problem(ErrorCode.TOOL_PAUSED, action)
+                    reply = await self._step(request, workflow, holder_digest)
+                else:
+                    async with asyncio.timeout(STORE_ANSWER_SECONDS_MAX):
+                        refused = await self._refuse(action, caller)
+                        if refused is not None:
+                            return refused
+                        asked = time.perf_counter()
+                        reply = await self._step(request, workflow, holder_digest)
         except StoreUnavailableError as error:
             members = answers.problem(ErrorCode.DEPENDENCY_UNAVAILABLE)
             return Answer(
@@ -115,8 +120,9 @@ class Tool:
                 store_error=str(error),
             )
         store_seconds = time.perf_counter() - asked
-        if reply.outcome in ErrorCode.__members__:
-            members = answers.decided_problem(ErrorCode(reply.outcome), reply)
+        code = _CODES.get(reply.outcome)
+        if code is not None:
+            members = answers.decided_problem(code, reply)
             return Answer(
                 members["status"],
                 members,
@@ -148,16 +154,10 @@ class Tool:
         """Whether the store is this key's (``key_change.py``)."""
         return self._mark is None or self._mark.holds()
 
-    def _in_time(self, action: str) -> AbstractAsyncContextManager[object]:
-        """Bounds all that the store is asked for; where that is one step, it has its own bound."""
-        asks_once = self._limiter is None and (action != "claim" or self.switch.is_known)
-        if self._store.is_bounded and asks_once:
-            return _NO_TIMEOUT
-        return asyncio.timeout(STORE_ANSWER_SECONDS_MAX)
-
     def _step(
-        self, request: inputs.JsonObject, workflow: Workflow, holder: str | None, clock: str
+        self, request: inputs.JsonObject, workflow: Workflow, holder: str | None
     ) -> Awaitable[Reply]:
+        clock = "" if self._controls is None else self._controls.clock
         match request["action"], holder:
             case "status", _:
                 return self._checkpoints.status(workflow.key, clock=clock)

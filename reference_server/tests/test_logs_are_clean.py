@@ -52,7 +52,7 @@ from checkpoint_reference_server.commands import serve
 
 step = tool.Tool._step
 
-async def broken(self, request, workflow, caller, clock):
+async def broken(self, request, workflow, caller):
     namespace = request["namespace"]
     if namespace.startswith("{BROKEN_PYTHON}"):
         try:
@@ -76,7 +76,7 @@ async def broken(self, request, workflow, caller, clock):
             logger.error("quoting %(holder)s", request)
         # As the MCP SDK does: what it quotes is in the template.
         logging.getLogger("mcp.server.runner").warning(f"Invalid Host header: {{request}}")
-    return await step(self, request, workflow, caller, clock)
+    return await step(self, request, workflow, caller)
 
 tool.Tool._step = broken
 if __name__ == "__main__":  # a worker reads this file too, and serves by itself
