@@ -538,28 +538,29 @@ class Pool(Generic[Owner]):
 
     def __init__(self, clients: Iterable[Client]) -> None:
         self._clients = list(clients)
-        self._free = list(range(len(self._clients)))
+        self._free: dict[Binding, list[int]] = {binding: [] for binding in Binding}
+        for place, client in enumerate(self._clients):
+            self._free[client.binding].append(place)
         self._under_way: dict[int, tuple[Owner, Flight]] = {}
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, socket.socket] = {}
         self._at_once: list[int] = []
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another request may be sent."""
-        return bool(self._free)
+    def has_room(self, binding: Binding) -> bool:
+        """Whether another request may be sent by a binding."""
+        return bool(self._free[binding])
 
     @property
     def busy(self) -> bool:
         """Whether any request is under way."""
         return bool(self._under_way)
 
-    def send(self, owner: Owner, compose: Callable[[Client], Flight]) -> None:
-        """Send what is composed for one of the clients; ``owner`` is told of with its answer."""
-        assert self._free, "no client is free"
-        client = self._clients[self._free[-1]]
-        flight = compose(client)
-        place = self._free.pop()
+    def send(self, owner: Owner, binding: Binding, compose: "Callable[[Client], Flight]") -> None:
+        """Send what is composed for one of a binding's clients; it is ``owner`` who is answered."""
+        free = self._free[binding]
+        assert free, "no client is free"
+        flight = compose(self._clients[free[-1]])
+        place = free.pop()
         self._under_way[place] = (owner, flight)
         flight.release()
         if flight.fileno() < 0:
@@ -601,7 +602,7 @@ class Pool(Generic[Owner]):
 
     def _ended(self, place: int) -> tuple[Owner, Exchange]:
         owner, flight = self._under_way.pop(place)
-        self._free.append(place)
+        self._free[self._clients[place].binding].append(place)
         exchange = flight.landed()
         if self._watched.get(place) is not None and self._watched[place].fileno() < 0:
             self._watch(place, None)

@@ -16,9 +16,9 @@ A check that provoked 2, 3 or 4 with a control says so, and gets them like anyth
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from checkpoint_conformance.answers import (
     Answer,
@@ -77,15 +77,6 @@ class LostError(Exception):
     """The outcome of a request is unknown, so the oracle cannot go on with its workflow."""
 
 
-class RateLimitedError(Exception):
-    """A request was refused with ``RATE_LIMITED``, and changed nothing."""
-
-    def __init__(self, wait_seconds: float) -> None:
-        super().__init__("RATE_LIMITED again and again")
-        self.wait_seconds = wait_seconds
-        """How long to wait before it is sent again."""
-
-
 class TargetGoneError(Exception):
     """The target stopped answering, or was paused; the message says how. The run ends here."""
 
@@ -103,7 +94,50 @@ class Told:
     exchange: Exchange
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """A request to the tool, sent by whoever holds the conversation."""
+
+    body: bytes
+    headers: Headers
+    binding: Binding
+
+    def composed_by(self, client: Client) -> Flight:
+        """A flight of it, over a client of its binding.
+
+        Raises:
+            TargetGoneError: the endpoint lets no client in again.
+        """
+        try:
+            return client.compose("POST", TOOL_PATH, self.body, self.headers)
+        except ProtocolError as error:
+            raise _shut_out(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Seconds to let pass, as the target asked for."""
+
+    seconds: float
+
+
+Part = TypeVar("Part")
+Conversation: TypeAlias = Generator[object, Any, Part]
+"""What is asked and waited for, and what comes of it: see ``conversations.py``. It yields
+:class:`Ask` and :class:`Rest`, and whatever else its holder knows to wait for."""
+
 _MEMBERS: Final = {"w": "workflow_key", "h": "holder", "o": "observation_key"}
+
+
+def expect_somebody(tally: Tally) -> None:
+    """Ask no more of a target that has not answered for some time.
+
+    Raises:
+        TargetGoneError: it has not.
+    """
+    if tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
+        why = tally.lost_why.most_common(1)[0][0]
+        raise TargetGoneError(f"the target stopped answering: {why}")
 
 
 def fresh_identity() -> Identity:
@@ -160,13 +194,7 @@ class Session:
             ViolationError: the answer breaks a rule.
             LostError, TargetGoneError: as :meth:`ask`.
         """
-        moves = None if headers or self.moves is None else [*self.moves, request]
-        members = format_request(self.identity, request)
-        self.know(members)
-        exchange, came = self._ask(
-            _as_json(members), (*JSON_HEADERS, *headers), expecting=expecting
-        )
-        return self.judge_answer(request, exchange, came, moves)
+        return self._at_once(self.sending(request, headers=headers, expecting=expecting))
 
     def send_raw(
         self, request: Request, *, headers: Headers = JSON_HEADERS, pad_to: int = 0
@@ -194,58 +222,66 @@ class Session:
             LostError: nothing came that tells what was decided.
             TargetGoneError: nothing was answered for some time, or the target is paused.
         """
-        self.know(json_object(body) or {})
-        return self._ask(body, headers, expecting=expecting)
+        return self._at_once(self.asking(body, headers, expecting=expecting))
 
-    def _ask(
-        self, body: bytes, headers: Headers, *, expecting: Collection[ErrorCode] = ()
-    ) -> tuple[Exchange, Answer]:
+    # -- the same beside other conversations ---------------------------------------------
+
+    def sending(
+        self,
+        request: Request,
+        *,
+        headers: Headers = (),
+        expecting: Collection[ErrorCode] = (),
+    ) -> Conversation[Told]:
+        """What :meth:`send` does, as a part of a conversation; raises the same."""
+        moves = None if headers or self.moves is None else [*self.moves, request]
+        members = format_request(self.identity, request)
+        self.know(members)
+        exchange, came = yield from self._asking(
+            _as_json(members), (*JSON_HEADERS, *headers), expecting
+        )
+        return self.judge_answer(request, exchange, came, moves)
+
+    def asking(
+        self,
+        body: bytes,
+        headers: Headers = JSON_HEADERS,
+        *,
+        expecting: Collection[ErrorCode] = (),
+    ) -> Conversation[tuple[Exchange, Answer]]:
+        """What :meth:`ask` does, as a part of a conversation; raises the same."""
+        self.know(json_object(body) or {})
+        return (yield from self._asking(body, headers, expecting))
+
+    def _asking(
+        self, body: bytes, headers: Headers, expecting: Collection[ErrorCode]
+    ) -> Conversation[tuple[Exchange, Answer]]:
+        ask = Ask(body=body, headers=headers, binding=self._client.binding)
         for _ in range(RATE_LIMIT_WAITS_MAX):
-            exchange = self._exchange("POST", TOOL_PATH, body, headers)
+            exchange: Exchange = yield ask
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            refused = RateLimitedError(_wait_seconds(read(exchange)))
-            time.sleep(refused.wait_seconds)
-        self.lost(str(refused), exchange)
-        raise LostError(str(refused))
-
-    # -- sending in two halves -----------------------------------------------------------
-
-    def composing(self, request: Request) -> Callable[[Client], Flight]:
-        """What makes a flight of a request, over whichever client it is given.
-
-        Raises:
-            TargetGoneError: as :meth:`ask`; the flight's maker does too.
-        """
-        members = format_request(self.identity, request)
-        self.know(members)
-        body = _as_json(members)
-        self._expect_somebody()
-
-        def compose(client: Client) -> Flight:
-            try:
-                return client.compose("POST", TOOL_PATH, body, JSON_HEADERS)
-            except ProtocolError as error:
-                raise _shut_out(error) from None
-
-        return compose
-
-    def landed(self, request: Request, exchange: Exchange, moves: list[Move] | None) -> Told:
-        """Judge what a flight of a request came to. ``moves`` as in :meth:`judge_answer`.
-
-        Raises:
-            RateLimitedError: it was refused unseen, and is to be sent again.
-            ViolationError, LostError, TargetGoneError: as :meth:`send`.
-        """
-        came = self.settle(exchange)
-        if came is None:
-            raise RateLimitedError(_wait_seconds(read(exchange)))
-        return self.judge_answer(request, exchange, came, moves)
-
-    def lost(self, why: str, exchange: Exchange) -> None:
-        """Count a request whose answer is not waited for any longer."""
+            yield Rest(_wait_seconds(read(exchange)))
+        why = f"{ErrorCode.RATE_LIMITED} again and again"
         self._tally.lose(why, self._named(exchange))
+        raise LostError(why)
+
+    def _at_once(self, conversation: Conversation[Part]) -> Part:
+        """Hold a conversation over the session's own client, and nothing beside it."""
+        try:
+            step = next(conversation)
+            while True:
+                if isinstance(step, Rest):
+                    time.sleep(step.seconds)
+                    step = next(conversation)
+                else:
+                    assert isinstance(step, Ask)
+                    exchange = self._exchange("POST", TOOL_PATH, step.body, step.headers)
+                    step = conversation.send(exchange)
+        except StopIteration as ended:
+            part: Part = ended.value
+            return part
 
     # -- sending anything else -----------------------------------------------------------
 
@@ -265,16 +301,11 @@ class Session:
             self.report(fault)
 
     def _exchange(self, method: str, path: str, body: bytes, headers: Headers) -> Exchange:
-        self._expect_somebody()
+        expect_somebody(self._tally)
         try:
             return self._client.exchange(method, path, body, headers)
         except ProtocolError as error:
             raise _shut_out(error) from None
-
-    def _expect_somebody(self) -> None:
-        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
-            why = self._tally.lost_why.most_common(1)[0][0]
-            raise TargetGoneError(f"the target stopped answering: {why}")
 
     def settle(self, exchange: Exchange, *, expecting: Collection[ErrorCode] = ()) -> Answer | None:
         """What an exchange with the tool came to; None when it is to be sent again later.

@@ -479,60 +479,57 @@ _TALLY: Final = (
     ),
 )
 
-_fixed = _of("fixed_sequences.py", "test_fixed_sequences.py", slow=True)
-_FIXED: Final = (
-    _fixed(
+_held = _of("conversations.py", "test_fixed_sequences.py", slow=True)
+_CONVERSATIONS: Final = (
+    _held(
         "a-lost-answer-is-passed-over",
-        "Goes on with a sequence whose answer was lost as if it had come.",
-        "The next answers would be judged by a record that nobody knows.",
-        """        except LostError:
-            self._begin_anew(going)
-            return
-""",
-        """        except LostError:
-            going.place += 1
-            if going.place < len(going.sequence.requests):
-                self._wait(going)
-                return
-""",
+        "Takes a sequence whose answer was lost for one that came to its end.",
+        "What its other requests would have shown would not be looked at.",
+        "        except LostError:\n            continue\n",
+        "        except LostError:\n            return\n",
         "test_a_lost_answer_begins_that_one_anew_alone",
+        "test_one_that_always_loses_its_answers_is_left_out",
     ),
-    _fixed(
+    _held(
         "a-fault-ends-them-all",
         "Stops at the first fault of any sequence.",
         "What is wrong in one place would hide what is wrong in all others.",
-        """            self._run.tally.fail(error.failure)
-        self._ended()
-""",
-        """            self._run.tally.fail(error.failure)
-            self._now.clear()
-        self._ended()
-""",
+        "            self._send_what_may()\n",
+        "            if self._run.tally.failures:\n                return\n"
+        "            self._send_what_may()\n",
         "test_a_fault_in_one_ends_that_one_alone",
     ),
-    _fixed(
+    _held(
         "waits-are-forgotten",
         "Does not note in a sequence that the clock moved.",
         "A failure at a deadline could neither be shown nor repeated.",
-        "            if waited_ms > 0:",
-        "            if waited_ms > 10**9:",
+        "        for session in sessions:\n",
+        "        for session in ():\n",
         "test_a_sequence_remembers_its_own_waits_and_can_be_repeated_alone",
     ),
-    _fixed(
+    _held(
         "sent-before-it-is-due",
         "Sends everything at once, whatever the clock shows.",
         "No deadline would be reached, and every lapse go unjudged.",
-        "going.begun_ms + due.at_ms > clock.now_ms:",
-        "going.begun_ms + due.at_ms < 0:",
+        "        if self.begun_ms + at_ms <= self._clock.now_ms:",
+        "        if self.begun_ms + at_ms >= 0:",
         "test_the_clock_moves_once_for_all",
     ),
-    _fixed(
+    _held(
         "all-at-once-where-the-rate-is-limited",
         "Goes on with many at once after a refusal for the rate.",
         "Requests would use up each other's admission, and be given up.",
         "            self._patient = True",
         "            self._patient = False",
         "test_where_the_rate_is_limited_one_is_sent_after_the_other",
+    ),
+    _held(
+        "a-target-that-is-gone-is-asked-on",
+        "Sends what is still to be sent after nothing was answered for some time.",
+        "A run against a target that is gone would wait for every single answer.",
+        "                expect_somebody(self._run.tally)\n",
+        "",
+        "test_who_is_gone_is_not_asked_on",
     ),
 )
 _session = _of("session.py", "test_session.py")
@@ -610,8 +607,8 @@ _SESSION: Final = (
         "a-dead-target-is-asked-for-ever",
         "Does not give up a target that answers no more.",
         "A run against nobody would last for hours.",
-        "        if self._tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:",
-        "        if False:",
+        "    if tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:",
+        "    if False:",
         "test_a_target_that_answers_no_more_is_gone",
     ),
     _session(
@@ -1307,7 +1304,7 @@ HARNESS_MUTANTS: Final[Mapping[str, HarnessMutant]] = MappingProxyType(
             *_TALLY,
             *_LANES,
             *_SESSION,
-            *_FIXED,
+            *_CONVERSATIONS,
             *_SHOWING,
             *_PRIVACY,
             *_JUDGING,

@@ -19,8 +19,10 @@ from checkpoint_conformance.client import (
     land_all,
     outgoing,
 )
+from checkpoint_conformance.rules import Binding
 
 OK = http("200 OK", b'{"a":1}')
+HTTP = Binding.HTTP
 
 
 def _silent(connection: socket.socket) -> None:
@@ -231,11 +233,11 @@ def test_a_pool_tells_each_as_it_lands() -> None:
         clients = [Client(address, seconds_max=0.5) for _ in range(2)]
         with Pool[str](clients) as pool:
             landed: list[tuple[str, type]] = []
-            room = [pool.has_room]
-            pool.send("late", lambda client: client.compose("POST", "/late", b"{}"))
+            room = [pool.has_room(HTTP)]
+            pool.send("late", HTTP, lambda client: client.compose("POST", "/late", b"{}"))
             for name in ("a", "b", "c"):
-                pool.send(name, lambda client: client.compose("POST", "/x", b"{}"))
-                room.append(pool.has_room)
+                pool.send(name, HTTP, lambda client: client.compose("POST", "/x", b"{}"))
+                room.append(pool.has_room(HTTP))
                 landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
             landed += [(owner, type(exchange.answer)) for owner, exchange in pool.landed()]
             go_on.set()
@@ -255,14 +257,14 @@ def test_a_pool_opens_what_was_closed_again() -> None:
 
     with talking(talk) as url, Pool[int]([Client(Address.parse(url)) for _ in range(2)]) as pool:
         for number in range(6):
-            pool.send(number, lambda client: client.compose("POST", "/x", b"{}"))
+            pool.send(number, HTTP, lambda client: client.compose("POST", "/x", b"{}"))
             ((owner, exchange),) = pool.landed()
             assert (owner, type(exchange.answer)) == (number, HttpAnswer)
             assert closed.acquire(timeout=5)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with Pool[int]([Client(Address.parse(f"http://127.0.0.1:{port}"))]) as pool:
-        pool.send(6, lambda client: client.compose("POST", "/x", b"{}"))
+        pool.send(6, HTTP, lambda client: client.compose("POST", "/x", b"{}"))
         ((_, refused),) = pool.landed()
     assert isinstance(refused.answer, Lost)
     assert refused.answer.reason == LostReason.REFUSED

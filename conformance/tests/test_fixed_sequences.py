@@ -13,11 +13,11 @@ import pytest
 from looking_away import Quiet
 from modelled import model_at_url, model_server
 
-from checkpoint_conformance import fixed_sequences, session
+from checkpoint_conformance import conversations, session
 from checkpoint_conformance.checks import vectors, walk
 from checkpoint_conformance.client import Client, Exchange, Flight, HttpAnswer, Owner, Pool
+from checkpoint_conformance.conversations import IN_FLIGHT_MAX, hold_all
 from checkpoint_conformance.fixed_sequences import (
-    IN_FLIGHT_MAX,
     Due,
     FixedSequence,
     Making,
@@ -26,6 +26,7 @@ from checkpoint_conformance.fixed_sequences import (
 )
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering, with_members
+from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import ATTEMPTS_MAX, PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError, ViolationError
 from checkpoint_model import Claim, Status
@@ -81,7 +82,8 @@ def test_all_at_once_is_what_one_after_the_other_is(
     """The same workflows are gone through, and the same is counted of every rule."""
 
     def gone_through(in_flight_max: int) -> tuple[Counter[str], Counter[str], int]:
-        monkeypatch.setattr(send_all, "__kwdefaults__", {"in_flight_max": in_flight_max})
+        defaults = {**(hold_all.__kwdefaults__ or {}), "in_flight_max": in_flight_max}
+        monkeypatch.setattr(hold_all, "__kwdefaults__", defaults)
         lock, workflows = threading.Lock(), defaultdict[str, list[str]](list)
 
         def tamper(message: Message, forward: Forward) -> HttpAnswer:
@@ -229,10 +231,10 @@ def test_where_the_rate_is_limited_one_is_sent_after_the_other(
         return right(message, forward)
 
     class Watched(Pool[Owner]):
-        def send(self, owner: Owner, compose: Callable[[Client], Flight]) -> None:
+        def send(self, owner: Owner, binding: Binding, compose: Callable[[Client], Flight]) -> None:
             if told:
                 busy_after.append(self.busy)
-            super().send(owner, compose)
+            super().send(owner, binding, compose)
 
         def landed(self) -> list[tuple[Owner, Exchange]]:
             nonlocal told
@@ -241,7 +243,7 @@ def test_where_the_rate_is_limited_one_is_sent_after_the_other(
             return landed
 
     monkeypatch.setattr(session, "_wait_seconds", lambda _: 0.0)
-    monkeypatch.setattr(fixed_sequences, "Pool", Watched)
+    monkeypatch.setattr(conversations, "Pool", Watched)
     with running(serve) as run:
         send_all(run, some())
     assert run.tally.failures == {}

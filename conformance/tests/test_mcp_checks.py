@@ -1,8 +1,10 @@
 """The checks of sections 12 and 13: the right server is never blamed, a wrong one by its rule."""
 
+import itertools
 import json
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from checkpoint_conformance.checks import (
     walk,
 )
 from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.conversations import IN_FLIGHT_MAX
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mcp_client import Revision
 from checkpoint_conformance.mutants.documents import ard
@@ -171,6 +174,39 @@ def test_event_streams_and_sessions_are_understood(target: Target, tamper: Tampe
     assert {key: f.fault for key, f in run.tally.failures.items()} == {}
     assert run.tally.lost == 0
     assert run.tally.hits_over[Binding.MCP].total() > 0
+
+
+@pytest.mark.parametrize(
+    ("part", "over", "by"),
+    [
+        (inputs.refused, Binding.HTTP, {Binding.HTTP}),
+        (inputs.refused, Binding.MCP, {Binding.MCP}),
+        (doors.doors, Binding.MCP, {Binding.HTTP, Binding.MCP}),
+    ],
+    ids=["inputs", "inputs over MCP", "doors"],
+)
+def test_workflows_apart_are_asked_about_at_once(
+    target: Target, part: Part, over: Binding, by: set[Binding]
+) -> None:
+    """A target that answers nobody before as many have asked by a binding is not waited for."""
+    meeting = {binding: threading.Barrier(IN_FLIGHT_MAX, timeout=30) for binding in by}
+    first = {binding: itertools.count() for binding in by}
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        binding = Binding.HTTP if message.is_to_tool else Binding.MCP
+        is_call = message.is_to_tool or message.json.get("method") == "tools/call"
+        if is_call and next(first[binding]) < IN_FLIGHT_MAX:
+            meeting[binding].wait()
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(behind(target, address))
+        with run.over(over):
+            part(run)
+        run.close()
+    assert {key: f.fault for key, f in run.tally.failures.items()} == {}
+    assert run.tally.lost == 0
+    assert all(next(count) > IN_FLIGHT_MAX for count in first.values())
 
 
 def test_a_forgotten_session_is_begun_anew(target: Target) -> None:

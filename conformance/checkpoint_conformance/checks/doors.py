@@ -8,6 +8,7 @@ only in turn is two doors with records of their own.
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from typing import Any, Final
 
@@ -17,9 +18,10 @@ from checkpoint_conformance.checks.vectors import spread
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import Client
 from checkpoint_conformance.clock import FrozenClock
+from checkpoint_conformance.conversations import Moments, attempted, counted, hold_all
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import Session, ViolationError
+from checkpoint_conformance.session import Conversation, Session, ViolationError
 from checkpoint_conformance.vectors import Vector, load_vectors
 from checkpoint_model import ErrorCode, Status, parse_request
 
@@ -36,34 +38,33 @@ def doors(run: Run) -> None:
     chosen = spread(vectors, run)
     with run.new_client(Binding.HTTP) as http, run.new_client(Binding.MCP) as mcp:
         with run.frozen() if run.controls is not None else nullcontext():
+            ways = []
             for number, vector in enumerate(chosen):
-                run.progress.advance(number, len(chosen))
                 order = [http, mcp] if number % 2 else [mcp, http]
-                run.attempt(_three_ways, run, vector, http, mcp, order)
+                ways.append(attempted(run, partial(_three_ways, run, vector, http, mcp, order)))
+            hold_all(run, counted(run, ways), bindings=[Binding.HTTP, Binding.MCP])
         if run.controls is not None:
             run.attempt(_one_limit, run, [http, mcp])
 
 
 def _three_ways(
     run: Run, vector: Vector, http: Client, mcp: Client, order: Sequence[Client]
-) -> None:
+) -> Conversation[None]:
     by_http, by_mcp, in_turn = (run.session() for _ in range(3))
     by_http.go_by(http)
     by_mcp.go_by(mcp)
     timed = [*((given.at_ms, given.request) for given in vector.given)]
     timed.append((vector.at_ms, vector.request))
-    now_ms = 0
+    moments = Moments(run)
     for (at_ms, body), client in zip(timed, cycle(order), strict=False):
-        if at_ms > now_ms:
-            run.advance(at_ms - now_ms, by_http, by_mcp, in_turn)
-            now_ms = at_ms
+        yield from moments.until(at_ms, by_http, by_mcp, in_turn)
         _, request = parse_request(body)
-        one = by_http.send(request).members
-        other = by_mcp.send(request).members
+        one = (yield from by_http.sending(request)).members
+        other = (yield from by_mcp.sending(request)).members
         _compare(run, by_mcp, one, other)
         in_turn.go_by(client)
         try:
-            in_turn.send(request)
+            yield from in_turn.sending(request)
         except ViolationError as error:
             # By each door alone it was right.
             fault = error.failure.fault

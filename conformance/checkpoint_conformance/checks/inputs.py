@@ -5,17 +5,24 @@ that is strict in one action may be lax in another.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.acceptance import members_by_action
 from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
+from checkpoint_conformance.conversations import IN_FLIGHT_MAX, hold_all
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import Session, ViolationError, fresh_key
+from checkpoint_conformance.session import (
+    Conversation,
+    Session,
+    ViolationError,
+    fresh_identity,
+    fresh_key,
+)
 from checkpoint_model import (
     Abandon,
     Claim,
@@ -38,9 +45,14 @@ _MEDIA: Final = 415
 class _Case:
     rule: str
     what: str
-    body: bytes
+    body: bytes | dict[str, Any]
     statuses: tuple[int, ...] = (_BAD,)
     headers: Headers = JSON_HEADERS
+
+    @property
+    def in_bytes(self) -> bytes:
+        """Of those that are objects no more are encoded than are sent."""
+        return self.body if isinstance(self.body, bytes) else _json(self.body)
 
 
 def _json(value: object) -> bytes:
@@ -58,19 +70,19 @@ def _of_every_member(body: dict[str, Any]) -> Iterator[_Case]:
             yield _Case(
                 rule=rule,
                 what=f"`{member}` of {action} {what}",
-                body=_json({**body, member: wrong}),
+                body={**body, member: wrong},
             )
         optional = member == "evidence_fingerprint" or (action, member) == ("status", "holder")
         if not optional:
             yield _Case(
                 rule="WC-IN-1",
                 what=f"`{member}` is missing from {action}",
-                body=_json({name: other for name, other in body.items() if name != member}),
+                body={name: other for name, other in body.items() if name != member},
             )
     yield _Case(
         rule="WC-IN-1",
         what=f"a member that {action} does not have",
-        body=_json({**body, "comment": "hello"}),
+        body={**body, "comment": "hello"},
     )
 
 
@@ -127,9 +139,9 @@ def _of_a_held_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]:
         yield from _of_every_member(format_request(identity, request))
     move = format_request(identity, transition)
     without_evidence = {name: value for name, value in move.items() if name != "evidence_type"}
-    yield _Case(rule="WC-IN-1", what="a fingerprint without evidence", body=_json(without_evidence))
+    yield _Case(rule="WC-IN-1", what="a fingerprint without evidence", body=without_evidence)
     yield _Case(
-        rule="WC-IN-1", what="`to_stage` is `claimed`", body=_json({**move, "to_stage": "claimed"})
+        rule="WC-IN-1", what="`to_stage` is `claimed`", body={**move, "to_stage": "claimed"}
     )
     yield from _of_no_object(_json(move))
 
@@ -177,11 +189,9 @@ def _of_an_unclaimed_workflow(identity: Identity, cast: Cast) -> Iterator[_Case]
         yield _Case(
             rule="WC-IN-5",
             what=f"`state_ttl_seconds` is {what} `claim_ttl_seconds`",
-            body=_json({**claim, "claim_ttl_seconds": claim_ttl, "state_ttl_seconds": state_ttl}),
+            body={**claim, "claim_ttl_seconds": claim_ttl, "state_ttl_seconds": state_ttl},
         )
-    yield _Case(
-        rule="WC-IN-1", what="a member of another action", body=_json({**claim, "generation": 1})
-    )
+    yield _Case(rule="WC-IN-1", what="a member of another action", body={**claim, "generation": 1})
 
 
 def _of_arguments(cases: Iterator[_Case]) -> list[_Case]:
@@ -190,41 +200,60 @@ def _of_arguments(cases: Iterator[_Case]) -> list[_Case]:
         case
         for case in cases
         if case.headers == JSON_HEADERS and case.statuses == (_BAD,)
-        if json_object(case.body) is not None
+        if isinstance(case.body, dict) or json_object(case.body) is not None
     ]
 
 
 def refused(run: Run) -> None:
     """Each body that is no request: INVALID_INPUT, with its status, and the record as it was."""
-    over_mcp = run.tally.binding is Binding.MCP
-    of_binding = _of_arguments if over_mcp else list
-    for cases_of, held in [(_of_an_unclaimed_workflow, False), (_of_a_held_workflow, True)]:
+    of_binding = _of_arguments if run.tally.binding is Binding.MCP else list
+    kinds: list[tuple[_CasesOf, bool]] = [
+        (lambda *scene: of_binding(_of_an_unclaimed_workflow(*scene)), False),
+        (lambda *scene: of_binding(_of_a_held_workflow(*scene)), True),
+    ]
+    totals = [len(cases_of(fresh_identity(), Cast())) for cases_of, _ in kinds]
+    done = 0
+
+    def some(cases_of: _CasesOf, held: bool, places: Iterator[int]) -> Conversation[None]:
+        nonlocal done
         cast = Cast()
         session: Session | None = None
-        total = len(of_binding(cases_of(run.session().identity, cast)))
-        for number in range(total):
-            run.progress.advance(number, total)
+        for place in places:
             if session is None:
                 session = run.session()
-                cases = of_binding(cases_of(session.identity, cast))
+                cases = cases_of(session.identity, cast)
             as_it_was = False
             with run.guarded():
-                as_it_was = _refuses(run, session, cast, cases[number], held=held)
+                as_it_was = yield from _refuses(run, session, cast, cases[place], held=held)
             if not as_it_was:
                 # What became of that workflow is unknown; it is not asked for again.
                 session = None
+            done += 1
+            run.progress.advance(done, sum(totals))
+
+    conversations = []
+    for (cases_of, held), total in zip(kinds, totals, strict=True):
+        places = iter(range(total))  # of which each conversation takes the next one that is left
+        conversations += [some(cases_of, held, places) for _ in range(IN_FLIGHT_MAX)]
+    hold_all(run, conversations)
 
 
-def _refuses(run: Run, session: Session, cast: Cast, case: _Case, *, held: bool) -> bool:
+_CasesOf: TypeAlias = Callable[[Identity, Cast], list[_Case]]
+"""The cases of one workflow: always as many, in the same order."""
+
+
+def _refuses(
+    run: Run, session: Session, cast: Cast, case: _Case, *, held: bool
+) -> Conversation[bool]:
     """Send one body, then look at the record; whether it is as it was, as far as is known.
 
     Each case stands alone in what is reported: the claim, where there is one, and the body.
     """
     session.know(format_request(session.identity, cast.move(cast.ann, 1, Stage.UNCERTAIN)))
     if held and session.oracle.record is None:
-        session.send(cast.claim(cast.ann))
+        yield from session.sending(cast.claim(cast.ann))
     del session.sequence[1 if held else 0 :]
-    _, came = session.ask(case.body, case.headers)
+    _, came = yield from session.asking(case.in_bytes, case.headers)
     right = isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT
     status = came.members.get("status") if isinstance(came, Problem) else None
     if not right or status not in case.statuses:
@@ -240,7 +269,7 @@ def _refuses(run: Run, session: Session, cast: Cast, case: _Case, *, held: bool)
         if not right:
             return False  # it may have been applied
     try:
-        session.send(Status(holder=cast.ann))  # the oracle knows the record as it was
+        yield from session.sending(Status(holder=cast.ann))  # the oracle knows the record as it was
     except ViolationError as error:
         # What stood before is not as it stood: whatever else that breaks, the refusal changed it.
         fault = error.failure.fault
