@@ -102,10 +102,10 @@ def _all_hashes_alike(message: Message, forward: Forward) -> HttpAnswer:
 
 
 def _join_identities(message: Message, forward: Forward) -> HttpAnswer:
-    sent = message.json
-    if "namespace" in sent and sent["workflow_key"].startswith("w_w_"):
-        moved = sent["workflow_key"].removeprefix("w_")
-        return forward(message.with_json(namespace=sent["namespace"] + "w_", workflow_key=moved))
+    namespace, key = (message.json.get(name) for name in ("namespace", "workflow_key"))
+    if isinstance(namespace, str) and isinstance(key, str) and key.startswith("w_w_"):
+        joined = {"namespace": f"{namespace}w_", "workflow_key": key.removeprefix("w_")}
+        return forward(message.with_json(**joined))
     return forward(message)
 
 
