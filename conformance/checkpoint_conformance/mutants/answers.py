@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -334,17 +335,27 @@ def _the_end_of_time(message: Message, forward: Forward) -> HttpAnswer:
 
 
 def _stale_replica() -> Tamper:
-    """A status tells how its workflow stood at the status before, at a time that is right."""
-    before: dict[object, dict[str, object]] = {}
+    """A status that meets other requests tells how its workflow stood at the status before, at a
+    time that is right. For one caller at a time it is right too."""
+    lock, under_way, before = threading.Lock(), Counter[str](), dict[str, dict[str, object]]()
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
-        answer = forward(message)
-        if not message.is_to_tool or message.json.get("action") != "status" or answer.status != 200:
+        key = str(message.json.get("workflow_key"))
+        with lock:
+            under_way[key] += 1
+            meets_others = under_way[key] > 1
+        try:
+            answer = forward(message)
+        finally:
+            with lock:
+                under_way[key] -= 1
+        is_status = message.is_to_tool and message.json.get("action") == "status"
+        if not is_status or answer.status != 200:
             return answer
         told = json.loads(answer.body)
-        known = before.get(message.json["workflow_key"])
-        before[message.json["workflow_key"]] = {m: told[m] for m in ("stage", "generation")}
-        return answer if known is None else with_members(answer, **known)
+        known = before.get(key)
+        before[key] = {member: told[member] for member in ("stage", "generation")}
+        return with_members(answer, **known) if meets_others and known is not None else answer
 
     return tamper
 
@@ -590,7 +601,7 @@ ANSWERS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "stale-replica",
-        "Answers a status as the workflow stood at the status before.",
+        "Answers a status that meets other requests as the workflow stood at the status before.",
         _stale_replica,
         storm.storm,
         "WC-CONC-1",
