@@ -248,14 +248,16 @@ def _applies_refused_claims(message: Message, forward: Forward) -> HttpAnswer:
     return answer
 
 
-def _names_without_case(message: Message, forward: Forward) -> HttpAnswer:
-    lower = {m: message.json[m].lower() for m in ("holder",) if m in message.json}
-    return forward(message.with_json(**lower) if lower else message)
+def _renamed(member: str, rename: Callable[[str], str]) -> Tamper:
+    """What is no text, and what keeps its name, goes on as it came."""
 
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        name = message.json.get(member)
+        if isinstance(name, str) and rename(name) != name:
+            return forward(message.with_json(**{member: rename(name)}))
+        return forward(message)
 
-def _names_cut_short(message: Message, forward: Forward) -> HttpAnswer:
-    cut = {m: message.json[m][:50] for m in ("observation_key",) if m in message.json}
-    return forward(message.with_json(**cut) if cut else message)
+    return tamper
 
 
 def _quotes_what_it_cannot_read(message: Message, forward: Forward) -> HttpAnswer:
@@ -625,14 +627,14 @@ ANSWERS: tuple[Mutant, ...] = (
     _mutant(
         "holders-without-case",
         "Takes holders that differ in case for one.",
-        always(_names_without_case),
+        always(_renamed("holder", str.lower)),
         http.names_in_full,
         "WC-CLAIM-5",
     ),
     _mutant(
         "observation-keys-cut-short",
         "Tells observation keys apart by their first 50 characters.",
-        always(_names_cut_short),
+        always(_renamed("observation_key", lambda name: name[:50])),
         http.names_in_full,
         "WC-TRANS-8",
     ),

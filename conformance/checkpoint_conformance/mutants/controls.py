@@ -25,12 +25,18 @@ def _control_does_nothing(path: str) -> Tamper:
     return tamper
 
 
-def _reset_leaves_the_store_away(message: Message, forward: Forward) -> HttpAnswer:
-    if message.path != "/reset":
-        return forward(message)
-    answer = forward(message)
-    forward(replace(message, path="/dependency", body=b'{"available": false}'))
-    return answer
+def _reset_leaves_the_store_away() -> Tamper:
+    away = [False]
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.path == "/dependency" and answer.status == 200:
+            away[0] = message.json["available"] is False
+        elif message.path == "/reset" and away[0]:
+            forward(replace(message, path="/dependency", body=b'{"available": false}'))
+        return answer
+
+    return tamper
 
 
 def _controls_take_anything(message: Message, forward: Forward) -> HttpAnswer:
@@ -116,7 +122,7 @@ CONTROLS: tuple[Mutant, ...] = (
     _mutant(
         "reset-leaves-the-store-away",
         "Resets all but the dependency.",
-        always(_reset_leaves_the_store_away),
+        _reset_leaves_the_store_away,
         controls.control_checks,
         "WC-CTL-5",
     ),

@@ -34,7 +34,7 @@ from checkpoint_conformance.mutants.mutant import (
     Part,
     Writes,
 )
-from checkpoint_conformance.mutants.proxy import Forward, Message, tampering
+from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.run import PROFILES, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
@@ -56,6 +56,10 @@ SEED: Final = 1
 _EDITED: Final = "checkpoint_reference_server.edited"
 _NOWHERE: Final = Address.parse("http://127.0.0.1:9")
 """What stands behind a proxy that answers everything itself."""
+
+
+_DECIDED: Final = (200, 404, 409)
+"""The statuses of what section 6 decides."""
 
 
 class Fate(StrEnum):
@@ -205,7 +209,7 @@ class Keeper:
                 with self._writing(mutant.fault) as target:
                     yield target
             case Instead(make):
-                with tampering(_NOWHERE, make()) as address:
+                with tampering(self.right.address, _instead(make())) as address:
                     yield Target(address=address)
             case Faulty(make=None):
                 yield Target(address=_NOWHERE, fault_access=_faulty(mutant.fault))
@@ -400,6 +404,17 @@ def _emptied(target: Target) -> None:
     assert target.store_url is not None
     with redis.Redis.from_url(target.store_url) as client:
         client.flushall()
+
+
+def _instead(decide: Tamper) -> Tamper:
+    """Let the right server refuse what is no request."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        was_decided = message.is_to_tool and answer.status in _DECIDED
+        return decide(message, forward) if was_decided else answer
+
+    return tamper
 
 
 def _faulty(fault: Faulty) -> FaultAccess:

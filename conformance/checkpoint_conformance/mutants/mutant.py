@@ -97,7 +97,8 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """A program that answers in the server's place, with neither controls nor MCP nor store."""
+    """A program that decides requests in the server's place, with neither controls nor MCP nor
+    store. What is none, or no request to the tool, is answered by the right server."""
 
     make: Callable[[], Tamper]
 
