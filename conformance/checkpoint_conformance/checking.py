@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -104,8 +104,9 @@ def _checked(
             # Written first and replaced at the end: whoever reads it after a run that was
             # killed learns that it says nothing.
             _write(folder, report.unfinished_document("the run has not ended", seed=seed))
-            if description is not None and jobs > 1 and not serves_several(target):
-                jobs = 1
+            if description is not None and not serves_several(target):
+                target = replace(target, one_by_one=True)
+                targets, jobs = (target,), 1
             ended = _go_through(targets, profile, seed, console, jobs)
         # What was started has stopped, and will log nothing more.
         judge_logs(ended.run)

@@ -130,11 +130,16 @@ def hold_all(
         TargetGoneError: the target stopped answering, or is paused.
         ControlError: the control of the clock did not do as it should.
     """
-    clients = [
-        run.new_client(binding)
-        for binding in bindings or [run.tally.binding]
-        for _ in range(in_flight_max)
-    ]
+    if run.target.one_by_one:
+        in_flight_max = 1
+    if bindings is None and in_flight_max == 1:
+        clients = [run.client]  # another connection beside it might never be served
+    else:
+        clients = [
+            run.new_client(binding)
+            for binding in bindings or [run.tally.binding]
+            for _ in range(in_flight_max)
+        ]
     with Pool[_Held](clients) as pool:
         schedule = _Schedule(run, pool, conversations)
         try:

@@ -55,6 +55,9 @@ class Target:
     expected_failures: tuple[ExpectedFailure, ...] = ()
     fault_access: FaultAccess | None = None
     """How faults are made of it; None where they cannot be."""
+    one_by_one: bool = False
+    """Whether it serves one connection at a time, or limits the rate: nothing is sent beside
+    anything else then, but where that is what is checked."""
 
     @property
     def claimed_classes(self) -> frozenset[RuleClass]:

@@ -7,10 +7,11 @@ deadline is tested, never the verdict.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from checkpoint_conformance.checks.walk import Cast
+from checkpoint_conformance.client import Client
 from checkpoint_conformance.clock import RunningClock
 from checkpoint_conformance.run import Check, Run
 from checkpoint_model import Abandon, Claim, EvidenceType, Stage, Status
@@ -26,11 +27,10 @@ _STATUSES_PER_DEADLINE: Final = 4
 class _Stage:
     """One scenario: a workflow, its cast, and a way to wait for the target's clock."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, client: Client) -> None:
         self.run = run
         self.cast = Cast()
-        self.client = run.new_client()
-        self.session = run.session(self.client)
+        self.session = run.session(client)
         self.session.moves = None  # the waiting is a part of the sequence
 
     def claim(self, holder: str, *, retry: bool = False) -> Claim:
@@ -113,25 +113,33 @@ def _gone(stage: _Stage) -> None:
 
 
 def deadlines(run: Run) -> None:
-    """Every scenario at once."""
+    """Every scenario at once, or one after the other where nothing else can be."""
     # One answer first, so that the offset between the clocks is known.
     with run.guarded():
         run.session().send(Status())
     scenarios: list[Callable[[_Stage], None]] = [_take_over, _too_late, _gone]
     for which in ("claim", "state"):
         scenarios += [_look_around(which)] * _STATUSES_PER_DEADLINE
+    if run.target.one_by_one:
+        for number, scenario in enumerate(scenarios):
+            run.progress.advance(number, len(scenarios))
+            with run.guarded():
+                scenario(_Stage(run, run.client))
+    else:
+        _all_at_once(run, scenarios)
+
+
+def _all_at_once(run: Run, scenarios: Sequence[Callable[[_Stage], None]]) -> None:
     errors: list[BaseException] = []
     done = threading.Semaphore(0)
 
     def play(scenario: Callable[[_Stage], None]) -> None:
-        stage = _Stage(run)
         try:
-            with run.guarded():
-                scenario(stage)
+            with run.guarded(), run.new_client() as client:
+                scenario(_Stage(run, client))
         except BaseException as error:
             errors.append(error)
         finally:
-            stage.client.close()
             done.release()
 
     for scenario in scenarios:
