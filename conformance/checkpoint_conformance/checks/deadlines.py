@@ -20,7 +20,7 @@ _CLAIM_SECONDS: Final = 1
 _STATE_SECONDS: Final = 2
 _AROUND_MS: Final = (-60, -30, -15, -6, -3, -1, 0, 1, 3, 6, 15, 30, 60)
 """When to ask, relative to a deadline; a network's delay moves them all alike."""
-_STATUSES_PER_DEADLINE: Final = 4
+STATUSES_PER_DEADLINE: Final = 4
 """How many scenarios ask for the status around each deadline."""
 
 
@@ -119,7 +119,7 @@ def deadlines(run: Run) -> None:
         run.session().send(Status())
     scenarios: list[Callable[[_Stage], None]] = [_take_over, _too_late, _gone]
     for which in ("claim", "state"):
-        scenarios += [_look_around(which)] * _STATUSES_PER_DEADLINE
+        scenarios += [_look_around(which)] * STATUSES_PER_DEADLINE
     if run.target.one_by_one:
         for number, scenario in enumerate(scenarios):
             run.progress.advance(number, len(scenarios))
