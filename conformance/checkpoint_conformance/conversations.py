@@ -117,6 +117,7 @@ def hold_all(
     *,
     bindings: Iterable[Binding] | None = None,
     in_flight_max: int = IN_FLIGHT_MAX,
+    held_max: int | None = None,
 ) -> None:
     """Hold conversations, each to its end.
 
@@ -125,6 +126,8 @@ def hold_all(
         conversations: each keeps what it finds in the tally, and raises what ends them all.
         bindings: that they go by; the one of the check at hand if None.
         in_flight_max: how many requests of each binding are under way at once.
+        held_max: how many conversations have begun and not ended at once; all of them if None.
+            Where all have begun, much time passes between two requests of each.
 
     Raises:
         TargetGoneError: the target stopped answering, or is paused.
@@ -141,7 +144,7 @@ def hold_all(
             for _ in range(in_flight_max)
         ]
     with Pool[_Held](clients) as pool:
-        schedule = _Schedule(run, pool, conversations)
+        schedule = _Schedule(run, pool, conversations, held_max)
         try:
             schedule.go()
         finally:
@@ -164,10 +167,17 @@ class _Schedule:
     """Who is next, and when."""
 
     def __init__(
-        self, run: Run, pool: Pool[_Held], conversations: Iterable[Conversation[None]]
+        self,
+        run: Run,
+        pool: Pool[_Held],
+        conversations: Iterable[Conversation[None]],
+        held_max: int | None,
     ) -> None:
         self._run, self._pool = run, pool
-        self._held = [_Held(conversation) for conversation in conversations]
+        self._new = deque(map(_Held, conversations))
+        self._held: set[_Held] = set()
+        """Those that have begun and not ended."""
+        self._held_max = len(self._new) if held_max is None else held_max
         self._ready: dict[Binding, deque[_Held]] = {binding: deque() for binding in Binding}
         self._order = itertools.count()
         self._later: _When = []
@@ -177,9 +187,11 @@ class _Schedule:
         self._patient = False
 
     def go(self) -> None:
-        for one in self._held:
-            self._go_on(one, None)
         while True:
+            while self._new and len(self._held) < self._held_max:
+                one = self._new.popleft()
+                self._held.add(one)
+                self._go_on(one, None)
             while self._resting and self._resting[0][0] <= time.monotonic():
                 self._go_on(heapq.heappop(self._resting)[2], None)
             self._send_what_may()
@@ -200,6 +212,7 @@ class _Schedule:
         try:
             step: Any = one.conversation.send(came)
         except StopIteration:
+            self._held.remove(one)
             return
         if isinstance(step, Ask):
             one.ask = step

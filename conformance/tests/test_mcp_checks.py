@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from checkpoint_conformance.checks import (
     vectors,
     walk,
 )
-from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.client import JSON_HEADERS, HttpAnswer
 from checkpoint_conformance.conversations import IN_FLIGHT_MAX
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mcp_client import Revision
@@ -38,7 +39,9 @@ from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampe
 from checkpoint_conformance.reproduction import script
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import PROFILES, Run, Target
+from checkpoint_conformance.vectors import load_vectors
 from checkpoint_conformance.verdict import Status, judge
+from checkpoint_model.vocabulary import TOOL_PATH
 
 Part = Callable[[Run], None]
 Members = dict[str, Any]
@@ -207,6 +210,51 @@ def test_workflows_apart_are_asked_about_at_once(
     assert {key: f.fault for key, f in run.tally.failures.items()} == {}
     assert run.tally.lost == 0
     assert all(next(count) > IN_FLIGHT_MAX for count in first.values())
+
+
+def test_a_deadline_between_the_doors_is_no_difference(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the clock runs a claim may lapse after the answer by one door, and before the other's.
+
+    A claim of a second, of which an abandon comes in time by HTTP and too late by MCP.
+    """
+    brief = next(
+        vector
+        for vector in load_vectors()
+        if "WC-ABANDON-6" in vector.rules
+        and [given.request.get("claim_ttl_seconds") for given in vector.given] == [1]
+    )
+    monkeypatch.setattr(doors, "load_vectors", lambda: [brief])
+    answered: list[tuple[Binding, int]] = []
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        arguments = message.json.get("params", {}).get("arguments", message.json)
+        if arguments.get("action") != "abandon":
+            return forward(message)
+        give_up_at = time.monotonic() + 20
+        while not message.is_to_tool and not lapsed(arguments) and time.monotonic() < give_up_at:
+            pass
+        answer = forward(message)
+        answered.append((Binding.HTTP if message.is_to_tool else Binding.MCP, answer.status))
+        return answer
+
+    def lapsed(arguments: Members) -> bool:
+        with target.client() as client:
+            names = {name: arguments[name] for name in ("namespace", "workflow_key")}
+            body = json.dumps({"action": "status", **names}).encode()
+            told = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS).answer
+        assert isinstance(told, HttpAnswer)
+        return json.loads(told.body)["claim_active"] is False
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(behind(target, address), controls=None))
+        with run.over(Binding.MCP):
+            doors.doors(run)
+        run.close()
+    assert {key: f.fault for key, f in run.tally.failures.items()} == {}
+    assert run.tally.lost == 0
+    assert (Binding.HTTP, 200) in answered
 
 
 def test_a_forgotten_session_is_begun_anew(target: Target) -> None:
