@@ -4,9 +4,10 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from checkpoint_conformance.checks import store
 from checkpoint_conformance.mutants.mutant import Kind, LeavesBehind, Mutant
@@ -38,6 +39,7 @@ def of_record(message: Message) -> str:
     return hmac.digest(b"k" * 32, identity.encode(), "sha256").hex()
 
 
+_FINGERPRINT: Final = re.compile("sha256:[0-9a-f]{64}")
 _ENDS: dict[str, int] = {}
 """By record, the second in which it ends, or the one before: what is left behind ends with it."""
 
@@ -73,8 +75,9 @@ def _in_base64(client: "redis.Redis", message: Message, _: bool) -> None:
 
 
 def _fingerprint_in_bytes(client: "redis.Redis", message: Message, _: bool) -> None:
-    if "evidence_fingerprint" in message.json:
-        _beside(client, message, bytes.fromhex(message.json["evidence_fingerprint"][7:]))
+    fingerprint = message.json.get("evidence_fingerprint")
+    if isinstance(fingerprint, str) and _FINGERPRINT.fullmatch(fingerprint):
+        _beside(client, message, bytes.fromhex(fingerprint.removeprefix("sha256:")))
 
 
 def _headers_too(client: "redis.Redis", message: Message, _: bool) -> None:
