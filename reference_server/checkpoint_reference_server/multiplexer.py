@@ -1,12 +1,15 @@
 """Many requests' commands on one connection to the store, in the order in which they came.
 
-What the commands of one turn of the event loop have in common is one write and, mostly, one read:
-a client that takes a connection from a pool for each command pays twenty times the processor time
-(decision 0007). The library still makes the connection: address, TLS, password, database, primary.
+What the commands of one turn of the event loop have in common are few writes and, mostly, one
+read: a client that takes a connection from a pool for each command pays twenty times the
+processor time (decision 0007). The library still makes the connection: address, TLS, password,
+database, primary.
 
 The conversation on a connection:
 
-1. the commands of a turn, one after the other, in one write;
+1. the commands of a turn, one after the other, in writes of :data:`COMMANDS_IN_A_WRITE`, so that
+   the store has begun with the first before the last is made; where replicas are waited for, in
+   one write;
 2. where replicas are waited for and one of them is a step, a mark and ``WAIT`` behind them: none
    of the steps' answers is given out before as many replicas have what it tells of;
 3. the answers, in the same order.
@@ -36,6 +39,9 @@ STORE_ANSWER_SECONDS_MAX: Final = 4.0
 STORE_CONNECT_SECONDS_MAX: Final = 2.0
 COMMANDS_MAX: Final = 4096
 """Under way at once in one process on one connection; what comes beyond is refused at once."""
+COMMANDS_IN_A_WRITE: Final = 8
+"""So many are not kept for the end of the turn. In one write, server and store waited for each
+other by turns."""
 WAIT_SECONDS_MAX: Final = 1.5
 """How long the replicas may take. Twice that is under the bound of one answer: behind a batch
 that waits in vain, the next one must still have time to do the same."""
@@ -148,6 +154,8 @@ class _Carrier(asyncio.Protocol):
         self._outgoing.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # as below
         self._under_way.append(_UnderWay(future, now, step_key))
         self._last_step_key = step_key or self._last_step_key
+        if len(self._outgoing) >= COMMANDS_IN_A_WRITE and not self._wait_replicas:
+            self._flush()
         return future
 
     async def aclose(self) -> None:
@@ -218,7 +226,7 @@ class _Carrier(asyncio.Protocol):
     # -- what is sent and what comes --------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send what was given until now in one write."""
+        """Send what was given until now, and was not sent yet, in one write."""
         if self._transport is None or not self._outgoing:
             return
         if self._wait_replicas and self._last_step_key is not None:

@@ -25,6 +25,7 @@ from checkpoint_reference_server import multiplexer
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.gate import Caller
 from checkpoint_reference_server.multiplexer import (
+    COMMANDS_IN_A_WRITE,
     COMMANDS_MAX,
     STORE_ANSWER_SECONDS_MAX,
     Multiplexer,
@@ -108,6 +109,43 @@ def test_each_gets_its_own_answer_and_one_turn_is_one_write() -> None:
     first, refused, third = asyncio.run(run())
     assert (first, third) == (1, 3)
     assert isinstance(refused, redis.ResponseError)
+
+
+@pytest.mark.parametrize(
+    ("wait_replicas", "in_writes"),
+    [(0, [COMMANDS_IN_A_WRITE, COMMANDS_IN_A_WRITE, 2]), (1, [2 * COMMANDS_IN_A_WRITE + 2])],
+)
+def test_the_store_may_begin_before_a_long_turn_ends(
+    wait_replicas: int, in_writes: list[int]
+) -> None:
+    """But where replicas are waited for, which is done once for all that was in the write."""
+    count = sum(in_writes)
+    writes: list[int] = []
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(1 + count):
+            assert (await _command(reader))[0] == "ECHO"
+            writer.write(b":1\r\n")
+
+    async def run() -> list[object]:
+        async with store(conversation) as connection:
+            one = Multiplexer(connection, wait_replicas=wait_replicas)
+            await one.send("ECHO", 0)  # from now on there is a connection
+            assert one._carrier is not None
+            transport: Any = one._carrier._transport
+
+            class Spied:
+                def write(self, data: bytes) -> None:
+                    writes.append(data.count(b"ECHO"))
+                    transport.write(data)
+
+            one._carrier._transport = Spied()  # type: ignore[assignment]
+            answers = await asyncio.gather(*(one.send("ECHO", number) for number in range(count)))
+            await one.aclose()
+            return list(answers)
+
+    assert asyncio.run(run()) == [1] * count
+    assert writes == in_writes
 
 
 @pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
