@@ -106,7 +106,8 @@ def _place_of(check: Check, target: Target) -> Place:
 
 
 class Schedule:
-    """What is begun next, and at which instance: of what can be, that which takes longest.
+    """What is begun next, and at which instance: of what can be, that which takes longest, and
+    before that one that waits, while no other does.
 
     Args:
         tasks: all that is to be done.
@@ -114,12 +115,14 @@ class Schedule:
     """
 
     def __init__(self, tasks: Sequence[Task], instances: int) -> None:
-        self._waiting = sorted(tasks, key=lambda task: (-task.check.seconds, task.number))
+        self._waiting = sorted(tasks, key=_urgency)
         self._at: list[list[Task]] = [[] for _ in range(instances)]
 
     def begin(self) -> tuple[Task, int] | None:
         """The next task and the place of its instance in the list; None while none can begin."""
-        for task in self._waiting:
+        one_waits = any(task.check.waits for tasks in self._at for task in tasks)
+        # Two that wait leave the processors idle: the second is begun where nothing else can be.
+        for task in sorted(self._waiting, key=lambda task: one_waits and task.check.waits):
             instance = self._free_for(task)
             if instance is not None:
                 self._waiting.remove(task)
@@ -159,6 +162,12 @@ class Schedule:
             if tasks and all(other.place is Place.SHARED for other in tasks)
         ]
         return next(iter([*shared, *idle]), None)
+
+
+def _urgency(task: Task) -> tuple[bool, bool, float, int]:
+    """The least is begun first."""
+    apart = task.place is Place.APART
+    return not apart, not task.check.waits, -task.check.seconds, task.number
 
 
 class Ending(StrEnum):
@@ -534,12 +543,12 @@ def lanes(
 
 
 def jobs_by_default() -> int:
-    """How many checks are done at a time where nobody says: one more than there are processors.
+    """How many checks are done at a time where nobody says: two more than there are processors.
 
-    The one more is for the checks that wait: for a deadline, a store that is away, a server that
-    starts.
+    One of the two is for the check that waits for a deadline, the other for the one that makes
+    faults, and waits for a store that is away or a server that starts.
     """
-    return min(processors() + 1, JOBS_BY_DEFAULT_MAX)
+    return min(processors() + 2, JOBS_BY_DEFAULT_MAX)
 
 
 def load_what_checks_need() -> None:

@@ -390,6 +390,9 @@ class Check:
     seconds: float = 1
     """About how long it, or a shard of it, takes in the default profile on a quiet machine. What
     takes longest is begun first; nothing else depends on it."""
+    waits: bool = False
+    """Whether it mostly waits, and leaves a processor to others: one such is begun before what
+    takes longest, so that they are not waited for at the end, with nothing else to do."""
 
     def over_mcp(self, *, only_without_controls: bool = False) -> "Check":
         """The same by the other door."""

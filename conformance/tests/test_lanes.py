@@ -354,6 +354,24 @@ def test_what_takes_longest_is_begun_first() -> None:
     assert (last[0].check.name, last[1]) == ("alone", 0)
 
 
+def test_one_that_waits_is_begun_first_and_two_only_where_nothing_else_can_be() -> None:
+    """So that somebody works meanwhile; and faults, which are apart, come before all."""
+    checks = [
+        check("long", seconds=9, alone=True),
+        check("waits", waits=True, alone=True),
+        check("waits longer", seconds=2, waits=True, alone=True),
+        check("short", alone=True),
+    ]
+    faults = replace(tasks(check("faults"))[0], number=4, place=Place.APART)
+    schedule = Schedule([*tasks(*checks), faults], 3)
+    begun = [one[0] for one in iter(schedule.begin, None)]
+    assert [task.check.name for task in begun] == ["faults", "waits longer", "long", "short"]
+    schedule.end(begun[2])  # and there is nothing but the other one that waits
+    last = schedule.begin()
+    assert last is not None
+    assert (last[0].check.name, last[1]) == ("waits", 1)
+
+
 def test_a_profile_says_in_how_many_shards_it_is_drawn() -> None:
     """Not the lanes: a seed draws the same by however many."""
     shards = {

@@ -360,5 +360,6 @@ CHECKS = (
         run=control_checks,
         needs_controls=True,
         seconds=3,
+        waits=True,
     ),
 )

@@ -158,5 +158,6 @@ CHECKS = (
         run=deadlines,
         alone=True,
         seconds=2,
+        waits=True,
     ),
 )

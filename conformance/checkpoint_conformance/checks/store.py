@@ -606,5 +606,6 @@ CHECKS = (
         needs_store=True,
         alone=True,
         seconds=2,
+        waits=True,
     ),
 )
