@@ -4,9 +4,11 @@ For tests of what drives and judges a target, where a store and a second process
 slow. It keeps real time and has neither controls nor descriptions nor MCP.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
 from looking_away import Quiet
@@ -85,3 +87,34 @@ def model_at_url(serve: Tamper | None = None) -> Iterator[Target]:
 
 def _nobody(message: Message) -> HttpAnswer:
     raise AssertionError(f"{message.path} was forwarded")
+
+
+@contextmanager
+def one_connection_at_a_time() -> Iterator[str]:
+    """A right server that talks to nobody else until a connection is closed."""
+    decide = model_server()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 20
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            message = Message(method="POST", path=self.path, headers={}, body=body)
+            came = decide(message, _nobody)
+            self.send_response_only(came.status)
+            for name, value in (*came.headers, ("content-length", str(len(came.body)))):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(came.body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        # It may sit in a connection until that is closed; it is a daemon, and ends with the tests.
+        server.socket.close()

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from looking_away import Quiet
-from modelled import model_at_url, model_server
+from modelled import model_at_url, model_server, one_connection_at_a_time
 
 from checkpoint_conformance import conversations, session
 from checkpoint_conformance.checks import deadlines, vectors, walk
@@ -254,45 +253,14 @@ def test_where_the_rate_is_limited_one_is_sent_after_the_other(
     assert not any(busy_after)
 
 
-@contextmanager
-def serving_one_connection() -> Iterator[Address]:
-    """A right server of one thread, which goes on with a connection until it is closed."""
-    right = model_server()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            message = Message(method="POST", path=self.path, headers=headers, body=body)
-            answer = right(message, _nobody)
-            self.send_response(answer.status)
-            for name, value in (*answer.headers, ("content-length", str(len(answer.body)))):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer.body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield Address.parse(f"http://127.0.0.1:{server.server_port}")
-        finally:
-            server.shutdown()
-            serving.join()
-
-
 @pytest.mark.parametrize(("one_by_one", "seconds_max"), [(True, 20.0), (False, 0.2)])
 def test_a_target_that_serves_one_connection_is_asked_by_one(
     one_by_one: bool, seconds_max: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that the run has already; by any other nothing would ever be answered."""
     monkeypatch.setattr(deadlines, "STATUSES_PER_DEADLINE", 0)  # for they wait in turn
-    with serving_one_connection() as address:
+    with one_connection_at_a_time() as url:
+        address = Address.parse(url)
         run = run_of(Target(address=address, seconds_max=seconds_max, one_by_one=one_by_one))
         try:
             run.session().send(Status())
@@ -307,10 +275,6 @@ def test_a_target_that_serves_one_connection_is_asked_by_one(
         finally:
             run.close()
     assert run.tally.failures == {}
-
-
-def _nobody(_: Message) -> HttpAnswer:
-    raise AssertionError("the model forwards nothing")
 
 
 def test_who_is_gone_is_not_asked_on() -> None:

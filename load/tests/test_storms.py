@@ -15,9 +15,10 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 import trustme
+from modelled import one_connection_at_a_time
 from real_server import SECONDS_MAX, Server, serving, wait_until
 from storm_runs import COMMAND, CONTENDERS, RUN_SECONDS_MAX, SMALL, Stormed, played, storm
-from storm_targets import one_connection_at_a_time, two_steps
+from storm_targets import two_steps
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer, Lost
 from checkpoint_conformance.history import DROPPED, HistoryWriter, begin_header
