@@ -143,7 +143,7 @@ def hold_all(
             for binding in bindings or [run.tally.binding]
             for _ in range(in_flight_max)
         ]
-    with Pool[_Held](clients) as pool:
+    with Pool[Conversation[None]](clients) as pool:
         schedule = _Schedule(run, pool, conversations, held_max)
         try:
             schedule.go()
@@ -151,15 +151,7 @@ def hold_all(
             schedule.close()
 
 
-@dataclass(eq=False, slots=True)
-class _Held:
-    """A conversation, and the request that it has to send."""
-
-    conversation: Conversation[None]
-    ask: Ask | None = None
-
-
-_When: TypeAlias = list[tuple[float, int, _Held]]
+_When: TypeAlias = list[tuple[float, int, Conversation[None]]]
 """A heap of who waits for a moment, and of equal ones whoever came first."""
 
 
@@ -169,16 +161,18 @@ class _Schedule:
     def __init__(
         self,
         run: Run,
-        pool: Pool[_Held],
+        pool: Pool[Conversation[None]],
         conversations: Iterable[Conversation[None]],
         held_max: int | None,
     ) -> None:
         self._run, self._pool = run, pool
-        self._new = deque(map(_Held, conversations))
-        self._held: set[_Held] = set()
+        self._new = deque(conversations)
+        self._held: set[Conversation[None]] = set()
         """Those that have begun and not ended."""
         self._held_max = len(self._new) if held_max is None else held_max
-        self._ready: dict[Binding, deque[_Held]] = {binding: deque() for binding in Binding}
+        self._ready: dict[Binding, deque[tuple[Conversation[None], Ask]]] = {
+            binding: deque() for binding in Binding
+        }
         self._order = itertools.count()
         self._later: _When = []
         """By the frozen clock, in ms."""
@@ -206,17 +200,16 @@ class _Schedule:
     def close(self) -> None:
         """End what is still being held."""
         for one in self._held:
-            one.conversation.close()
+            one.close()
 
-    def _go_on(self, one: _Held, came: Any) -> None:
+    def _go_on(self, one: Conversation[None], came: Any) -> None:
         try:
-            step: Any = one.conversation.send(came)
+            step = one.send(came)
         except StopIteration:
             self._held.remove(one)
             return
         if isinstance(step, Ask):
-            one.ask = step
-            self._ready[step.binding].append(one)
+            self._ready[step.binding].append((one, step))
         elif isinstance(step, Rest):
             self._patient = True
             until = time.monotonic() + step.seconds
@@ -231,9 +224,8 @@ class _Schedule:
                 if self._patient and self._pool.busy:
                     return
                 expect_somebody(self._run.tally)
-                one = ready.popleft()
-                assert one.ask is not None
-                self._pool.send(one, binding, one.ask.composed_by)
+                one, ask = ready.popleft()
+                self._pool.send(one, binding, ask.composed_by)
 
     def _move_on(self) -> bool:
         """Move the clock to what is due next; whether it is known where it stands now."""

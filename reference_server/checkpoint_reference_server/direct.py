@@ -26,6 +26,11 @@ DIRECT: Final = "direct"
 
 DIRECT_BYTES_MAX: Final = 16 * 1024
 """Of a body that is kept before it is known who sent it; a longer one goes the other way."""
+HEADS_MAX: Final = 8
+"""Heads that a connection remembers: a caller's differ by nothing but the length of the body."""
+HEAD_BYTES_MAX: Final = 2048
+"""Of a head that is remembered."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class Endpoint(Protocol):
@@ -42,13 +47,6 @@ class Endpoint(Protocol):
 
     def fault(self) -> Response:
         """The answer where that raised."""
-
-
-HEADS_MAX: Final = 8
-"""Heads that a connection remembers: a caller's differ by nothing but the length of the body."""
-HEAD_BYTES_MAX: Final = 2048
-"""Of a head that is remembered."""
-_END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class RequestHeaders(Headers):

@@ -151,7 +151,7 @@ class _Carrier(asyncio.Protocol):
         if asking:
             self._outgoing.append(_packed("ASKING"))
             self._under_way.append(_UnderWay(None, now))
-        self._outgoing.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # as below
+        self._outgoing.append(_packed(*command))
         self._under_way.append(_UnderWay(future, now, step_key))
         self._last_step_key = step_key or self._last_step_key
         if len(self._outgoing) >= COMMANDS_IN_A_WRITE and not self._wait_replicas:

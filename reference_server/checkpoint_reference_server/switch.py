@@ -42,10 +42,10 @@ class Switch:
 
         Raises what the client raises when the store cannot be asked.
         """
-        now = self._monotonic_seconds()
-        if now - self._read_at_seconds < FLAG_AGE_SECONDS_MAX:
-            return self._paused
-        forgotten = self._forgotten
+        known = self.known
+        if known is not None:
+            return known
+        now, forgotten = self._monotonic_seconds(), self._forgotten
         paused = bool(await self._store.exists(FLAG_KEY))
         # An answer that was on its way while the flag was set tells of before: it is good for
         # the request that asked, which came before too, and for no other.

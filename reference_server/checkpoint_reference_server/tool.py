@@ -99,7 +99,7 @@ class Tool:
             with unavailable_when_it_fails():
                 if paused is not None and self._limiter is None and self._store.is_bounded:
                     # One step is all that the store is asked for, and has a bound of its own.
-                    if action == "claim" and (paused or not self._may_claim()):
+                    if action == "claim" and not self._may_claim(paused=paused):
                         return _problem(ErrorCode.TOOL_PAUSED, action)
                     reply = await self._step(request, workflow, holder_digest)
                 else:
@@ -146,13 +146,13 @@ class Tool:
             wait_seconds = await self._limiter.seconds_to_wait(caller)
             if wait_seconds is not None:
                 return _problem(ErrorCode.RATE_LIMITED, action, wait_seconds)
-        if action == "claim" and (await self.switch.paused() or not self._may_claim()):
+        if action == "claim" and not self._may_claim(paused=await self.switch.paused()):
             return _problem(ErrorCode.TOOL_PAUSED, action)
         return None
 
-    def _may_claim(self) -> bool:
-        """Whether the store is this key's (``key_change.py``)."""
-        return self._mark is None or self._mark.holds()
+    def _may_claim(self, *, paused: bool) -> bool:
+        """Whether no operator paused the tool, and the store is this key's (``key_change.py``)."""
+        return not paused and (self._mark is None or self._mark.holds())
 
     def _step(
         self, request: inputs.JsonObject, workflow: Workflow, holder: str | None

@@ -211,6 +211,15 @@ def connection(kind: type[Parsed], endpoint: Endpoint | None = None) -> tuple[Pa
     return protocol, wire
 
 
+async def remembering(endpoint: Endpoint | None = None) -> tuple[Parsed, Wire]:
+    """A connection that knows the usual head, and has answered two requests."""
+    protocol, wire = connection(Parsed, endpoint)
+    for _ in range(2):
+        protocol.data_received(WHOLE)
+        await settled()
+    return protocol, wire
+
+
 async def told(
     kind: type[Parsed], pieces: Iterable[tuple[bytes, bool]]
 ) -> tuple[list[bytes], bool, Parsed]:
@@ -252,10 +261,10 @@ def test_a_head_is_read_once_on_a_connection() -> None:
     assert read_anew(*[WHOLE] * 5) == 2
     assert read_anew(*[WHOLE, OTHER] * 5) == 3
     # What comes behind it is whatever its length says.
-    written, _, protocol = asyncio.run(
-        told(Parsed, [(WHOLE.replace(b"{}", body), True) for body in (b"{}", b"[]", b'""', b"12")])
-    )
-    assert [answer[-2:] for answer in written] == [b"{}", b"[]", b'""', b"12"]
+    bodies = [b"{}", b"[]", b'""', b"12"]
+    requests = [(WHOLE.replace(b"{}", body), True) for body in bodies]
+    written, _, protocol = asyncio.run(told(Parsed, requests))
+    assert [answer[-2:] for answer in written] == bodies
     assert protocol.count == 2
 
 
@@ -289,10 +298,7 @@ def test_a_request_behind_a_remembered_head_waits_for_a_client_that_does_not_rea
     """As every other one does."""
 
     async def written() -> tuple[int, int]:
-        protocol, wire = connection(Parsed)
-        for _ in range(2):
-            protocol.data_received(WHOLE)
-            await settled()
+        protocol, wire = await remembering()
         protocol.pause_writing()
         protocol.data_received(WHOLE)
         await settled()
@@ -316,11 +322,8 @@ def test_a_connection_is_not_idle_while_such_a_request_is_answered() -> None:
     may_answer = asyncio.Event()
 
     async def closed() -> tuple[bool, bool]:
-        protocol, wire = connection(Parsed, Slow())
         may_answer.set()
-        for _ in range(2):
-            protocol.data_received(WHOLE)
-            await settled()
+        protocol, wire = await remembering(Slow())
         may_answer.clear()
         protocol.data_received(WHOLE)
         await settled()

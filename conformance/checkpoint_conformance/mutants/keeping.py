@@ -41,7 +41,7 @@ from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Failure, Tally
 from checkpoint_conformance.tcp_proxy import Upstream
 from checkpoint_conformance.verdict import Verdict, judge
-from checkpoint_model.vocabulary import MCP_PATH
+from checkpoint_model.vocabulary import ERRORS, MCP_PATH
 
 BRIEF: Final = replace(
     PROFILES["quick"],
@@ -58,7 +58,7 @@ _NOWHERE: Final = Address.parse("http://127.0.0.1:9")
 """What stands behind a proxy that answers everything itself."""
 
 
-_DECIDED: Final = (200, 404, 409)
+_DECIDED: Final = {200}.union(*(row.http_statuses for row in ERRORS.values() if row.decided))
 """The statuses of what section 6 decides."""
 
 
