@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from checkpoint_conformance.checks import doors, mcp
 from checkpoint_conformance.client import HttpAnswer
-from checkpoint_conformance.mcp_client import Revision
+from checkpoint_conformance.mcp_client import Revision, arguments_of
 from checkpoint_conformance.mutants.mutant import InFront, Kind, Mutant, Part, always
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper
 from checkpoint_conformance.rules import Binding
@@ -19,6 +19,12 @@ Members: TypeAlias = dict[str, Any]
 def is_mcp_message(message: Message) -> bool:
     """Whether a request is a message to the MCP endpoint."""
     return message.path == MCP_PATH and message.method == "POST"
+
+
+def is_a_call(message: Message) -> bool:
+    """Whether a request calls a tool, with whatever arguments."""
+    called = is_mcp_message(message) and message.json.get("method") == "tools/call"
+    return called and isinstance(message.json.get("params"), dict)
 
 
 def changed(method: str, change: Callable[[Members], object]) -> Tamper:
@@ -70,20 +76,18 @@ def _no_old_clients(message: Message, forward: Forward) -> HttpAnswer:
 
 def _records_of_its_own(message: Message, forward: Forward) -> HttpAnswer:
     """As if MCP were served by a process with a store of its own."""
-    if not is_mcp_message(message) or message.json.get("method") != "tools/call":
-        return forward(message)
-    params = message.json["params"]
-    arguments = params.get("arguments") or {}
-    if isinstance(arguments.get("workflow_key"), str):
-        arguments = {**arguments, "workflow_key": arguments["workflow_key"][:30] + "-mcp"}
-    return forward(message.with_json(params={**params, "arguments": arguments}))
+    arguments = arguments_of(message.body) if is_a_call(message) else None
+    if arguments is None or not isinstance(arguments.get("workflow_key"), str):
+        return forward(message)  # to be refused, as it should
+    arguments["workflow_key"] = arguments["workflow_key"][:30] + "-mcp"
+    params = {**message.json["params"], "arguments": arguments}
+    return forward(message.with_json(params=params))
 
 
 def _wants_arguments(message: Message, forward: Forward) -> HttpAnswer:
-    params = message.json.get("params") or {}
-    if message.json.get("method") == "tools/call" and "arguments" not in params:
+    if is_a_call(message) and "arguments" not in message.json["params"]:
         error = {"code": -32602, "message": "arguments are missing"}
-        body = {"jsonrpc": "2.0", "id": message.json["id"], "error": error}
+        body = {"jsonrpc": "2.0", "id": message.json.get("id"), "error": error}
         headers = (("content-type", "application/json"),)
         return HttpAnswer(status=200, headers=headers, body=json.dumps(body).encode())
     return forward(message)

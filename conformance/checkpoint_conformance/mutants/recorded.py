@@ -58,8 +58,8 @@ def _holds_what_lapsed() -> Tamper:
 
 
 def _without_namespaces(message: Message, forward: Forward) -> HttpAnswer:
-    if "namespace" not in message.json:
-        return forward(message)
+    if not isinstance(message.json.get("namespace"), str):
+        return forward(message)  # to be refused, as it should
     return forward(message.with_json(namespace="all"))
 
 
