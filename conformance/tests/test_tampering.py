@@ -1,4 +1,6 @@
-"""The proxy that makes a right server wrong says nothing of connections that end."""
+"""The proxy that makes a right server wrong is HTTP as it should be, in all that is not wrong."""
+
+import socket
 
 import pytest
 from modelled import model_at_url
@@ -24,3 +26,64 @@ def test_a_connection_that_ended_is_no_news(
     said = capfd.readouterr().err
     assert told in said
     assert bool(told) is bool(said)
+
+
+def retold(message: Message, _: Forward) -> HttpAnswer:
+    """What of a request arrived."""
+    told = f"{message.method} {message.path} {message.headers.get('x')} ".encode("latin-1")
+    return HttpAnswer(status=200, headers=(("x", "y"),), body=told + message.body)
+
+
+def answer_of(body: str) -> bytes:
+    """A whole answer of ``retold``."""
+    head = f"HTTP/1.1 200 \r\nx: y\r\ncontent-length: {len(body)}\r\n\r\n"
+    return (head + body).encode("latin-1")
+
+
+LAST = "GET /end HTTP/1.1\r\nconnection: close\r\n\r\n"
+ENDED = answer_of("GET /end None ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "came"),
+    [
+        ("", b""),
+        ("OPTIONS /a?b HTTP/1.1\r\nX: \xe9\r\n\r\n", answer_of("OPTIONS /a?b \xe9 ")),
+        (
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+            answer_of("POST / None abc"),
+        ),
+        (
+            "PUT / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\na",
+            b"HTTP/1.1 100 Continue\r\n\r\n" + answer_of("PUT / None a"),
+        ),
+        (
+            "HEAD / HTTP/1.1\r\n\r\n",
+            b"HTTP/1.1 200 \r\nx: y\r\ncontent-length: 12\r\n\r\n",
+        ),
+    ],
+    ids=["nothing", "options", "chunked", "expecting", "head"],
+)
+@pytest.mark.parametrize("at_a_time", [1, 1000])
+def test_requests_arrive_as_they_are(sent: str, came: bytes, at_a_time: int) -> None:
+    """Whatever the method, in whatever pieces, until a request is the last one."""
+    assert exchanged((sent + LAST + LAST).encode("latin-1"), at_a_time) == came + ENDED
+
+
+def exchanged(sent: bytes, at_a_time: int) -> bytes:
+    """All that comes back until the connection is closed."""
+    with (
+        model_at_url(retold) as target,
+        socket.create_connection((target.address.host, target.address.port), 20) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        for start in range(0, len(sent), at_a_time):
+            connection.sendall(sent[start : start + at_a_time])
+        return answers.read()
+
+
+def test_what_is_no_request_is_refused() -> None:
+    """After what was one."""
+    sent = b"GET / HTTP/1.1\r\n\r\nnothing of the kind\r\n\r\n"
+    refused = b"HTTP/1.1 400 \r\ncontent-length: 0\r\n\r\n"
+    assert exchanged(sent, 1) == answer_of("GET / None ") + refused

@@ -1,14 +1,16 @@
 """A proxy that does to each exchange of a right server what makes it a wrong one."""
 
 import json
+import socket
+import socketserver
 import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeAlias
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.client import Address, Client, HttpAnswer
 from checkpoint_model.vocabulary import TOOL_PATH
@@ -61,6 +63,82 @@ def with_header(answer: HttpAnswer, name: str, value: str | None) -> HttpAnswer:
     return replace(answer, headers=tuple(headers))
 
 
+RECEIVE_BYTES: Final = 65536
+_FRAMING: Final = {"content-length", "transfer-encoding", "connection"}
+_NOT_FORWARDED: Final = _FRAMING | {"host", "user-agent", "expect"}
+_BAD_REQUEST: Final = HttpAnswer(status=HTTPStatus.BAD_REQUEST, headers=(), body=b"")
+
+
+class _NoRequestError(Exception):
+    """What came is no HTTP request."""
+
+
+class _Reader:
+    """What the parser finds in the bytes of one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        import httptools
+
+        self._connection = connection
+        self._parser = httptools.HttpRequestParser(self)
+        self._errors = httptools.HttpParserError, httptools.HttpParserUpgrade
+        self._read: list[Message] = []
+        self._goes_on = True  # another request may follow
+
+    def messages(self) -> Iterator[Message]:
+        """The requests, one by one, until the client ends.
+
+        Raises:
+            _NoRequestError: they no longer are.
+        """
+        while data := self._connection.recv(RECEIVE_BYTES):
+            is_http = True
+            try:
+                self._parser.feed_data(data)
+            except self._errors:
+                is_http = False
+            yield from self._read
+            self._read = []
+            if not self._goes_on:
+                return
+            if not is_http:
+                raise _NoRequestError
+
+    # -- the parser's calls
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers, self._body = b"", dict[str, str](), bytearray()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        message = Message(
+            method=self._parser.get_method().decode("latin-1"),
+            path=self._url.decode("latin-1"),
+            headers=self._headers,
+            body=bytes(self._body),
+        )
+        self._read.append(message)
+        self._goes_on = self._parser.should_keep_alive()
+
+
+def _head(answer: HttpAnswer) -> bytes:
+    kept = [f"{name}: {value}" for name, value in answer.headers if name not in _FRAMING]
+    lines = [f"HTTP/1.1 {answer.status} ", *kept, f"content-length: {len(answer.body)}"]
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
+
+
 @contextmanager
 def tampering(
     target: Address, tamper: Tamper, *, tls: ssl.SSLContext | None = None
@@ -70,55 +148,30 @@ def tampering(
     With ``tls`` it speaks that to its clients, under the name ``localhost``.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # One write for each answer, at once: small ones would wait for each other's receipt.
-        wbufsize = -1
-        disable_nagle_algorithm = True
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            # Small answers would wait for each other's receipt.
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with Client(target) as client:
 
-        def setup(self) -> None:
-            super().setup()
-            self.client = Client(target)
+                def forward(message: Message) -> HttpAnswer:
+                    kept = [h for h in message.headers.items() if h[0] not in _NOT_FORWARDED]
+                    answer = client.exchange(
+                        message.method, message.path, message.body, kept
+                    ).answer
+                    assert isinstance(answer, HttpAnswer), answer
+                    return answer
 
-        def finish(self) -> None:
-            self.client.close()
-            with suppress(OSError):
-                super().finish()
+                try:
+                    for message in _Reader(self.request).messages():
+                        answer = tamper(message, forward)
+                        body = b"" if message.method == "HEAD" else answer.body
+                        self.request.sendall(_head(answer) + body)
+                except _NoRequestError:
+                    self.request.sendall(_head(_BAD_REQUEST))
 
-        def _any(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            message = Message(
-                method=self.command,
-                path=self.path,
-                headers={name.lower(): value for name, value in self.headers.items()},
-                body=self.rfile.read(length),
-            )
-            answer = tamper(message, self._forward)
-            self.send_response_only(answer.status)
-            for name, value in answer.headers:
-                if name not in ("content-length", "transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            self.send_header("content-length", str(len(answer.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
-
-        do_GET = do_POST = do_HEAD = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815
-
-        def _forward(self, message: Message) -> HttpAnswer:
-            kept = [
-                (name, value)
-                for name, value in message.headers.items()
-                if name not in ("host", "content-length", "connection", "user-agent")
-            ]
-            answer = self.client.exchange(message.method, message.path, message.body, kept).answer
-            assert isinstance(answer, HttpAnswer), answer
-            return answer
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = True
         daemon_threads = True
         request_queue_size = 256  # a race opens its connections all at once
 
