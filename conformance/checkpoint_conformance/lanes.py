@@ -260,7 +260,7 @@ def _lane(
     with suppress(AttributeError):  # a system without process groups
         os.setpgid(0, 0)
     logs.share_mark(mark)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     connection.send(_READY)
     while (order := connection.recv()) is not None:
         number, instance, lost_in_a_row = order
@@ -275,11 +275,20 @@ def _lane(
         connection.send(_done(tasks[number], run, interrupts))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have this process, which another one started, end as soon as that one has, however it did.
+
+    What it is about is lost. Programs and folders of its own end with it, as they always do.
+    """
     parent = parent_process()
     assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
+    awaited = parent.sentinel
+
+    def end() -> None:
+        wait([awaited])
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 class _Interrupts:

@@ -3,6 +3,9 @@
 import json
 import multiprocessing
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -297,6 +300,35 @@ def test_a_player_that_ends_is_told_with_its_mutant(monkeypatch: pytest.MonkeyPa
     done = call("run", "--jobs", "2", nobody.name)
     assert done.exit_code == 2
     assert "Error: the process that played nobody-knows-this-one ended" in done.output
+
+
+class ForAMinute(How):
+    """A way to play that takes its time."""
+
+    def play(self, keeper: Keeper, mutant: Mutant) -> Outcome:
+        """Say so, and do nothing."""
+        print("playing", flush=True)  # noqa: T201 - to whoever waits for it
+        time.sleep(60)
+        return super().play(keeper, mutant)
+
+
+PLAYS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_mutants import ZOO, ForAMinute, play_all
+how = ForAMinute(profile="brief", whole=False, every_check=False)
+list(play_all([ZOO["recovers-as-claimed"]], how, jobs=2))
+"""
+
+
+def test_players_end_with_the_command_however_it_does() -> None:
+    """In the middle of a mutant as well, which may take a minute."""
+    # Its output ends with the last of the processes that have it.
+    with subprocess.Popen([sys.executable, "-c", PLAYS], stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"playing\n"
+        command.kill()
+        assert command.communicate(timeout=30)[0] == b""
 
 
 def test_a_server_that_is_not_there_is_told_by_any_player() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoint_conformance.folders import put_text
+from checkpoint_conformance.lanes import end_with_parent
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome, every_check
 from checkpoint_conformance.mutants.mutant import Mutant
@@ -107,6 +108,7 @@ def _player(stack: ExitStack, how: How) -> Connection:
 
 def _plays(pipe: Connection, how: How) -> None:
     """What a player's process does, until nothing more is named."""
+    end_with_parent()
     with Keeper() as keeper:
         while True:
             try:
