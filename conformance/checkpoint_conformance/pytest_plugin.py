@@ -30,11 +30,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--checkpoint-mcp", metavar="URL", help="its MCP endpoint")
     group.addoption("--checkpoint-store", metavar="URL", help="the Valkey behind it")
     group.addoption(
+        "--checkpoint-log",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a file that it logs to; may be given again",
+    )
+    group.addoption(
+        "--checkpoint-header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="a header to send with every request; may be given again",
+    )
+    group.addoption(
         "--checkpoint-class",
         action="append",
         default=[],
         choices=["core", "mcp", "descriptions", "controls"],
-        help="a conformance class that it claims; may be given again",
+        help="a conformance class that it claims besides core and what has a URL here; may be "
+        "given again",
     )
     group.addoption(
         "--checkpoint-target",

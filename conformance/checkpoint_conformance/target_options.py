@@ -47,9 +47,7 @@ _OPTIONS: Final = (
     _TARGET,
     _URL,
     click.option("--controls", metavar="URL", help="Base of its test controls (section 14)."),
-    click.option(
-        "--mcp", metavar="URL", help="Its MCP endpoint; claims the class mcp where none is named."
-    ),
+    click.option("--mcp", metavar="URL", help="Its MCP endpoint; claims the class mcp."),
     click.option("--store", metavar="URL", help="The Valkey behind it, to see what is stored."),
     click.option(
         "--log",
@@ -65,7 +63,7 @@ _OPTIONS: Final = (
         "classes",
         multiple=True,
         type=click.Choice(["core", "mcp", "descriptions", "controls"]),
-        help="A conformance class that it claims; core, and what has a URL here, if none is.",
+        help="A conformance class that it claims besides core and what has a URL here.",
     ),
     click.option(
         "--expect-failure",
@@ -132,17 +130,20 @@ def describe(
             assert url is not None
             description = Description(url=url)
         if url is not None:
-            description = replace(description, url=url, start=None)
+            # Faults are of what is started, where anything is.
+            faults = None if description.start is not None else description.faults
+            description = replace(description, url=url, start=None, faults=faults)
         for given in filter(None, (url, controls, mcp)):
             Address.parse(given)
-        return replace(
+        description = replace(
             description,
             controls=controls or description.controls,
             store=store or description.store,
             logs=logs or description.logs,
             mcp=mcp or description.mcp,
             headers={**description.headers, **dict(map(_header, headers))},
-            classes=frozenset(map(RuleClass, classes)) or description.classes,
+            # Never instead of those that it claims anyhow: a gate would pass with less than before.
+            also_claimed=frozenset({*map(RuleClass, classes), *([RuleClass.MCP] if mcp else [])}),
             timeout_seconds=seconds_max or description.timeout_seconds,
             expected_failures=(
                 *description.expected_failures,
@@ -151,6 +152,28 @@ def describe(
         )
     except (TargetError, UrlError) as error:
         raise click.UsageError(str(error)) from None
+    if url is not None and target_file is not None:
+        _needs_no_start(description, target_file)
+    return description
+
+
+def _needs_no_start(description: "Description", file: Path) -> None:
+    """Of what is not started nothing can have a port that is found for it.
+
+    Raises:
+        click.UsageError: something has.
+    """
+    ported = [
+        member
+        for member in ("controls", "mcp", "store")
+        if "${" in (getattr(description, member) or "").replace("${env:", "")
+    ]
+    if ported:
+        options = ", ".join(f"--{member}" for member in ported)
+        raise click.UsageError(
+            f"With --url nothing is started, so the ports in {file} are not known: give "
+            f"{options} as well, or leave --url out."
+        )
 
 
 def _header(text: str) -> tuple[str, str]:

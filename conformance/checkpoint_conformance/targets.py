@@ -78,6 +78,9 @@ class Description:
     mcp: str | None = None
     """URL of its MCP endpoint; `/mcp` below the root if the class is claimed and this is None."""
     classes: frozenset[RuleClass] | None = None
+    """What it claims; core, and controls and MCP where a URL of them is given, if None."""
+    also_claimed: frozenset[RuleClass] = frozenset()
+    """What it claims besides."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = EXCHANGE_SECONDS_MAX
     start: Start | None = None
@@ -169,12 +172,15 @@ class Description:
         if classes is None:
             given = {RuleClass.CONTROLS: controls, RuleClass.MCP: mcp}
             classes = frozenset({RuleClass.CORE, *(kind for kind, at in given.items() if at)})
+        classes |= self.also_claimed
         if RuleClass.MCP not in classes:
             mcp = None
         elif mcp is None:
             mcp = Address.parse(address.url + MCP_PATH)
         if RuleClass.CONTROLS in classes and controls is None:
-            raise TargetError("the class controls is claimed, but `controls` gives no URL of them")
+            raise TargetError(
+                "the class controls is claimed, but they have no URL (`controls`, --controls)"
+            )
         return Target(
             address=address,
             controls=controls,

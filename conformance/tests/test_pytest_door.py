@@ -213,6 +213,34 @@ def test_our_own_fixtures_are_behind_the_tests(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(["*the fixture checkpoint_run is overridden*"])
 
 
+def test_the_options_say_what_those_of_check_say(pytester: pytest.Pytester) -> None:
+    """A server that asks for a token can be tested without a file."""
+    pytester.makepyfile(
+        """
+from pathlib import Path
+from checkpoint_conformance.rules import RuleClass
+from checkpoint_conformance.testing import described_by
+
+def test_it(pytestconfig):
+    described = described_by(pytestconfig)
+    assert described.headers == {"authorization": "Bearer x", "x-tenant": "1"}
+    assert described.logs == (Path("a.log"), Path("b.log"))
+    assert described.also_claimed == {RuleClass.MCP, RuleClass.DESCRIPTIONS}
+"""
+    )
+    result = run(
+        pytester,
+        NOBODY,
+        "--checkpoint-header=Authorization: Bearer x",
+        "--checkpoint-header=X-Tenant: 1",
+        "--checkpoint-log=a.log",
+        "--checkpoint-log=b.log",
+        "--checkpoint-class=descriptions",
+        "--checkpoint-mcp=http://127.0.0.1:1/mcp",
+    )
+    assert outcomes(result) == {"passed": 1}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -9,14 +9,18 @@ import textwrap
 import time
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import click
 import jsonschema
 import pytest
 
 from checkpoint_conformance import process_guardian
+from checkpoint_conformance.client import Address
 from checkpoint_conformance.launch import LaunchError
 from checkpoint_conformance.processes import LOG_NAME, running
 from checkpoint_conformance.rules import RuleClass
+from checkpoint_conformance.target_options import describe
 from checkpoint_conformance.targets import (
     Description,
     Start,
@@ -129,7 +133,7 @@ def test_what_cannot_be_filled_in_is_said(url: str, said: str) -> None:
 def test_controls_that_are_claimed_must_be_given() -> None:
     """Nothing could be said of them otherwise."""
     claims = frozenset({RuleClass.CORE, RuleClass.CONTROLS})
-    with pytest.raises(TargetError, match="`controls` gives no URL"):
+    with pytest.raises(TargetError, match="they have no URL"):
         Description(url="http://a", classes=claims).target()
 
 
@@ -328,3 +332,82 @@ def test_mcp_is_where_it_is_said_or_where_the_contract_says(text: str, url: str 
     target = parse_description(text, Path("target.yaml")).target()
     assert (target.mcp and target.mcp.url) == url
     assert (RuleClass.MCP in target.claimed_classes) is (url is not None)
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "claimed"),
+    [
+        ("", {}, "core"),
+        ("", {"classes": ("descriptions",)}, "core descriptions"),
+        (
+            "",
+            {"classes": ("descriptions",), "mcp": "http://a/mcp", "controls": "http://b"},
+            "core mcp descriptions controls",
+        ),
+        ("", {"classes": ("mcp",)}, "core mcp"),
+        ("classes: [core, descriptions]\n", {}, "core descriptions"),
+        ("classes: [core, descriptions]\n", {"mcp": "http://a/mcp"}, "core mcp descriptions"),
+        ("classes: [core]\n", {"classes": ("descriptions",)}, "core descriptions"),
+        ("mcp: http://a/mcp\n", {"classes": ("descriptions",)}, "core mcp descriptions"),
+    ],
+)
+def test_an_option_never_claims_less(
+    tmp_path: Path, file: str, options: dict[str, Any], claimed: str
+) -> None:
+    """Than the target claims anyhow: a gate would pass with rules of one class alone."""
+    (tmp_path / "target.yaml").write_text(f"url: http://a\n{file}")
+    description = describe(
+        target_file=tmp_path / "target.yaml", url=None, headers=(), seconds_max=None, **options
+    )
+    assert description is not None
+    target = description.target()
+    assert target.classes == set(map(RuleClass, claimed.split()))
+    assert (target.mcp is not None) is ("mcp" in claimed)
+
+
+STARTED = """\
+url: http://127.0.0.1:${port}
+controls: http://127.0.0.1:${controls_port}
+store: redis://127.0.0.1:${store_listen_port}
+mcp: ${env:MCP_URL}
+start: {command: [server, "${port}"]}
+durability: none
+faults: {store: {command: [store, "${folder}"]}}
+"""
+
+
+def test_a_url_takes_the_place_of_what_would_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So all whose ports would be found for it has to be said as well, and has no faults."""
+    monkeypatch.setenv("MCP_URL", "http://a/mcp")
+    file = tmp_path / "target.yaml"
+    file.write_text(STARTED)
+    said = "the ports in .*target.yaml are not known: give --controls, --store as well"
+    with pytest.raises(click.UsageError, match=said):
+        describe(target_file=file, url="http://a", headers=(), seconds_max=None)
+    description = describe(
+        target_file=file,
+        url="http://a",
+        controls="http://b",
+        store="redis://c",
+        headers=(),
+        seconds_max=None,
+    )
+    assert description is not None
+    assert (description.start, description.faults) == (None, None)
+    assert description.filled_in({}).target().mcp == Address.parse("http://a/mcp")
+
+
+def test_an_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of it, or a part."""
+    monkeypatch.setenv("SERVER", "http://a")
+    text = "url: ${env:SERVER}\ncontrols: ${env:SERVER}:81\n"
+    target = parse_description(text, Path("target.yaml")).filled_in({}).target()
+    assert (target.address.url, target.controls and target.controls.url) == (
+        "http://a",
+        "http://a:81",
+    )
+    monkeypatch.setenv("SERVER", "a")
+    with pytest.raises(TargetError, match="'a:81' is no base URL"):
+        parse_description(text, Path("target.yaml")).filled_in({}).target()
