@@ -27,7 +27,8 @@ class Durability(StrEnum):
     NONE = "none"
     """Nothing need."""
     SECOND = "second"
-    """All but what was acknowledged within the last second."""
+    """What is synced every second keeps: all but what was acknowledged within the last two. While
+    the disk is busy with one sync, such a store puts off writing, too, and goes on answering."""
     CHANGE = "change"
     """Every change that was acknowledged."""
 

@@ -37,7 +37,8 @@ ANSWER_SLACK_MS: Final = 500
 AFTERMATH_NS: Final = 2_000_000_000
 """For so long after a fault what has no answer is still laid to it: a server finds the connections
 that it kept to be dead one by one."""
-SECOND_MS: Final = 1000
+SECOND_LOSS_MS: Final = 2000
+"""What a store may lose of which :attr:`Durability.SECOND` is declared."""
 FAILURES_MAX: Final = 5
 """Of each kind so many are told."""
 _MS: Final = 1_000_000
@@ -160,7 +161,7 @@ class FaultJudge:
             offset = offsets.get(clock)
             if not any_loss and self.durability is Durability.SECOND and offset is not None:
                 earliest_ms = offset.earliest_ms(fault.called_ns, fault.returned_ns)
-                lost_from_ms = None if earliest_ms is None else earliest_ms - SECOND_MS
+                lost_from_ms = None if earliest_ms is None else earliest_ms - SECOND_LOSS_MS
             found.append(
                 Crash(
                     called_ns=fault.called_ns,

@@ -29,7 +29,7 @@ DURABILITIES = ("none", "second", "change")
     type=click.Choice(DURABILITIES),
     default="change",
     show_default=True,
-    help="What survives a crash: nothing, all but the last second, or every change.",
+    help="What survives a crash: nothing, all but the last two seconds, or every change.",
 )
 @click.option(
     "--ready-file",

@@ -7,7 +7,7 @@ from checkpoint_conformance.plain import plain
 
 _KEPT = {
     "none": "nothing",
-    "second": "all but the last second",
+    "second": "all but the last two seconds",
     "change": "every acknowledged change",
 }
 
