@@ -31,7 +31,7 @@ _OPTIONS: Final = (
         envvar="WORKFLOW_CHECKPOINT_DURABILITY",
         show_envvar=True,
         metavar="SENTENCE",
-        help="What survives a crash of the store, in one sentence; else that nothing need.",
+        help="What survives a crash of the store, in one sentence; else what its settings give.",
     ),
 )
 
