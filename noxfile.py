@@ -109,15 +109,15 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def matrix(session: nox.Session) -> None:
-    """Run every mutant through all checks of the default profile, and write docs/mutants.md anew.
+    """Run the right server and every mutant through all checks of the default profile.
 
-    Hours, but for the mutants that are in docs/mutants.jsonl already: remove that file, or the
-    lines of what has changed, to have them run again.
+    Hours, but for what is in docs/mutants.jsonl already: remove that file, or the lines of what
+    has changed, to have it run again. Writes docs/mutants.md anew.
     """
     session.install("-e", ".[server,embedded,mcp]")
     session.run(
         *("workflow-checkpoint", "mutants", "run", "--profile", "default", "--whole"),
-        *("--every-check", "--jobs", "2", "--results", "docs/mutants.jsonl"),
+        *("--every-check", "--seeds", "20", "--jobs", "2", "--results", "docs/mutants.jsonl"),
         *("--matrix", "docs/mutants.md", *session.posargs),
     )
 
@@ -246,9 +246,9 @@ def overhead(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure server, store's limit, peers and harness, into docs/performance.md (8 minutes).
+    """Measure server, store's limit, peers and harness, into docs/performance.md (6 to 8 minutes).
 
-    With `-- --quick` less of everything (a minute); `-- --rounds N` for more of it.
+    With `-- --quick` less of everything (a minute and a half); `-- --rounds N` for more of it.
     """
     session.install("-e", ".[server,embedded,load,mcp]", "pytest", *dependencies("bench"))
     session.env["PYTHONPATH"] = os.pathsep.join(

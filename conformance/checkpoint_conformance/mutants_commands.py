@@ -88,7 +88,7 @@ def list_mutants(kinds: tuple[str, ...], form: str) -> None:
     "--results",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Add what became of each mutant to FILE (JSON lines), and skip those that are in it.",
+    help="Add what became of each to FILE (JSON lines), and skip those that are in it.",
 )
 @click.option(
     "--matrix",
@@ -137,4 +137,4 @@ def run(
     if matrix is not None:
         matrix.write_text(showing.as_matrix(ran), encoding="utf-8")
         click.echo(f"Written to {matrix}.")
-    sys.exit(0 if all(outcome.killed for outcome in ran.outcomes) and not ran.alarms else 1)
+    sys.exit(0 if ran.all_well else 1)

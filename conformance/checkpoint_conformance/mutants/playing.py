@@ -1,15 +1,15 @@
 """Plays many mutants: in processes side by side, and on from where an earlier run was stopped.
 
 All of them against every check of the default profile take hours, so what became of each is kept in
-a file, one JSON object to a line, as soon as it is known. A run that is given the file plays the
-mutants that are not in it.
+a file, one JSON object to a line, as soon as it is known; and so is what was said of the right
+server, seed by seed. A run that is given the file plays what is not in it.
 """
 
 import json
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -163,30 +163,45 @@ def _outcome(line: Mapping[str, Any]) -> Outcome:
     )
 
 
-def known_results(path: Path, how: How) -> list[Outcome]:
+@dataclass(kw_only=True, slots=True)
+class Played:
+    """What is known of mutants, and of the right server, from one way to play."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """By the names of mutants."""
+    alarms: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """By seed, the rules that the right server was said to break; empty where it was none."""
+
+
+def known_results(path: Path, how: How) -> Played:
     """What a file of results says of the mutants that there still are; nothing if there is none.
 
     Raises:
         ResultsError: it is of another way to play, or is no such file.
     """
+    known = Played()
     if not path.exists():
-        return []
-    known: dict[str, Outcome] = {}
+        return known
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             line = json.loads(text)
             played = {member: line[member] for member in how.as_members()}
             if played != how.as_members():
                 raise ResultsError(f"{path}, line {number}: played otherwise, with {played}")
-            if line["mutant"] in ZOO:
-                known[line["mutant"]] = _outcome(line)
+            if "seed" in line:
+                known.alarms[line["seed"]] = tuple(line["named"])
+            elif line["mutant"] in ZOO:
+                known.outcomes[line["mutant"]] = _outcome(line)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultsError(f"{path}, line {number}: no result of a mutant ({error})") from None
-    return list(known.values())
+    return known
 
 
-def write_results(path: Path, outcomes: Iterable[Outcome], how: How) -> None:
-    """Write a file of results, in the zoo's order."""
-    by_name = {outcome.mutant.name: outcome for outcome in outcomes}
-    lines = [json.dumps(as_line(by_name[name], how)) for name in ZOO if name in by_name]
-    put_text(path, "".join(f"{line}\n" for line in lines))
+def write_results(path: Path, known: Played, how: How) -> None:
+    """Write a file of results: the right server by its seeds, then mutants in the zoo's order."""
+    lines = [
+        {"seed": seed, **how.as_members(), "named": named}
+        for seed, named in sorted(known.alarms.items())
+    ]
+    lines += [as_line(known.outcomes[name], how) for name in ZOO if name in known.outcomes]
+    put_text(path, "".join(f"{json.dumps(line)}\n" for line in lines))

@@ -12,7 +12,13 @@ from rich.table import Table
 
 from checkpoint_conformance.mutants.keeping import BRIEF, Fate, Keeper, Outcome
 from checkpoint_conformance.mutants.mutant import Kind, Mutant
-from checkpoint_conformance.mutants.playing import How, known_results, play_all, write_results
+from checkpoint_conformance.mutants.playing import (
+    How,
+    Played,
+    known_results,
+    play_all,
+    write_results,
+)
 from checkpoint_conformance.mutants.zoo import EQUIVALENT
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES
@@ -28,10 +34,9 @@ _HEAD: Final = """\
 # Mutants
 
 Servers with one thing wrong, and the rules by which the harness catches each. Written by
-`nox -s matrix` in hours, or of the assigned checks alone by
-`nox -s mutants -- --matrix docs/mutants.md` in two minutes; a test holds all but figures and what
-was found to the code. The single-point mutants of the Lua scripts have a
-[page](lua-mutants.md) of their own.
+`nox -s matrix` from [the results of each](mutants.jsonl), which it adds to: what is in there is not
+played again, and all of it takes hours. A test holds the page to both the zoo and those results.
+The single-point mutants of the Lua scripts have a [page](lua-mutants.md) of their own.
 
 `workflow-checkpoint mutants list` lists them, `workflow-checkpoint mutants run NAME` runs one: the
 reference server on a Valkey of its own, made wrong in that place, against the part of a check that
@@ -78,10 +83,18 @@ class Ran:
 
     outcomes: Sequence[Outcome]
     how: How
-    seeds: int
-    """How often the right server was checked."""
     alarms: Mapping[int, tuple[str, ...]]
-    """By seed, the rules that the right server was said to break."""
+    """By each seed that the right server was checked with, the rules that it was said to break."""
+
+    @property
+    def false_alarms(self) -> int:
+        """In how many runs the right server was called wrong."""
+        return sum(map(bool, self.alarms.values()))
+
+    @property
+    def all_well(self) -> bool:
+        """Whether every mutant was killed, and the right server never called wrong."""
+        return all(outcome.killed for outcome in self.outcomes) and not self.false_alarms
 
 
 def play(
@@ -100,6 +113,7 @@ def play(
         seeds: how often the right server is checked before.
         jobs: how many mutants are played at a time.
         results: a file of outcomes: what is in it is not played again, and what is played is added.
+            The right server was checked with all seeds that are in it.
 
     Raises:
         LaunchError: the server is not installed, or did not start.
@@ -107,26 +121,33 @@ def play(
         ResultsError: ``results`` is no file of outcomes, or of another way to play.
     """
     output = Output(highlight=False, soft_wrap=True)
-    alarms = {}
-    known = {o.mutant.name: o for o in known_results(results, how)} if results else {}
+    known = known_results(results, how) if results else Played()
+    if known.outcomes or known.alarms:
+        runs = f", and the right server with {len(known.alarms)} seeds" if known.alarms else ""
+        output.print(f"{_number(len(known.outcomes))} played before{runs}, by {results}")
+
+    def keep() -> None:
+        if results is not None:
+            write_results(results, known, how)
+
     with Keeper() as keeper:
         for seed in range(1, seeds + 1):
+            if seed in known.alarms:
+                continue
             named = keeper.alarms(seed, profile=PROFILES.get(how.profile, BRIEF))
-            if named:
-                alarms[seed] = named
+            known.alarms[seed] = named
+            keep()
             told = f"[red]✗[/] says {', '.join(named)}" if named else "[green]✓[/] says nothing"
             output.print(f"{told} of the right server, seed {seed}")
-        if known:
-            output.print(f"{_number(len(known))} played before, by {results}")
-        left = [mutant for mutant in mutants if mutant.name not in known]
+        left = [mutant for mutant in mutants if mutant.name not in known.outcomes]
         for outcome in play_all(left, how, jobs=jobs, keeper=keeper):
-            known[outcome.mutant.name] = outcome
-            if results is not None:
-                write_results(results, known.values(), how)
+            known.outcomes[outcome.mutant.name] = outcome
+            keep()
             output.print(_line(outcome))
-    outcomes = [known[mutant.name] for mutant in mutants]
-    output.print(_summary(outcomes))
-    return Ran(outcomes=outcomes, how=how, seeds=seeds, alarms=alarms)
+    outcomes = [known.outcomes[mutant.name] for mutant in mutants]
+    ran = Ran(outcomes=outcomes, how=how, alarms=known.alarms)
+    output.print(_summary(ran))
+    return ran
 
 
 def _line(outcome: Outcome) -> str:
@@ -144,11 +165,17 @@ def _line(outcome: Outcome) -> str:
     return f"{told}  [dim]{outcome.seconds:.1f} s[/]"
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    fates = Counter(outcome.fate for outcome in outcomes)
+def _summary(ran: Ran) -> str:
+    fates = Counter(outcome.fate for outcome in ran.outcomes)
     said = ", ".join(f"{fates[fate]} {fate}" for fate in Fate if fates[fate])
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    return f"\n{_number(len(outcomes))}: {said}; {seconds:.0f} s"
+    seconds = sum(outcome.seconds for outcome in ran.outcomes)
+    told = f"\n{_number(len(ran.outcomes))}: {said}; {seconds:.0f} s"
+    return f"{told}\n{_false_alarms(ran)}" if ran.alarms else told
+
+
+def _false_alarms(ran: Ran) -> str:
+    runs = f"{len(ran.alarms)} runs of every check on the right server"
+    return f"False alarms: {ran.false_alarms} over {runs}, each with a seed of its own."
 
 
 def _number(count: int) -> str:
@@ -194,9 +221,8 @@ def _figures(ran: Ran) -> str:
     lines += [_figure_line("all", outcomes), ""]
     survivors = [f"`{outcome.mutant.name}`" for outcome in outcomes if not outcome.killed]
     lines += [f"Survivors: {', '.join(survivors) or 'none'}.", ""]
-    if ran.seeds:
-        alarms = f"False alarms: {len(ran.alarms)} over {ran.seeds} runs of every check"
-        lines += [f"{alarms} on the right server, each with a seed of its own.", ""]
+    if ran.alarms:
+        lines += [_false_alarms(ran), ""]
     return "\n".join(lines)
 
 
