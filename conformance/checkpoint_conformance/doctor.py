@@ -2,9 +2,10 @@
 
 import itertools
 import json
+import math
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rich.console import Console
@@ -32,6 +33,7 @@ from checkpoint_model.vocabulary import HEALTH_PATH, MANIFEST_PATH, MCP_TOOL, TO
 SAMPLES: Final = 40
 """How many answers the clock and the latency are read from."""
 COARSE_MS: Final = 100
+"""A clock all of whose times are so far apart, or a multiple of it, does not tell milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _show(console: Console, finding: Finding) -> None:
 
 def _reached(target: Target) -> Finding:
     try:
-        preflight(Target(address=target.address, headers=target.headers))
+        preflight(replace(target, controls=None, mcp=None, store_url=None))
     except UnreachableError as error:
         return Finding(False, "tool", str(error))
     milliseconds = sorted(length / 1e6 for length, _ in _samples(target))
@@ -107,9 +109,11 @@ def _clock(target: Target) -> Finding:
     offset_ms = observed[-1][1] - now_ms
     distinct = sorted({time_ms for _, time_ms in observed})
     steps = [after - before for before, after in itertools.pairwise(distinct)]
-    step = f", in steps of {min(steps)} ms or finer" if steps else ", and stood still meanwhile"
+    # Not the least of them: over a slow way two answers are that far apart by any clock.
+    unit_ms = math.gcd(*steps)
+    step = f", in steps of {unit_ms} ms or finer" if steps else ", and stood still meanwhile"
     told = f"{offset_ms / 1000:+.1f} s from this machine's{step}"
-    if steps and min(steps) >= COARSE_MS:
+    if unit_ms >= COARSE_MS:
         return Finding(False, "clock", told + ": WC-TIME-1 asks for whole milliseconds")
     return Finding(True, "clock", told)
 

@@ -30,6 +30,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import getattr_static
 from pathlib import Path
@@ -42,8 +43,9 @@ from rich.console import Console
 
 from checkpoint_conformance import report
 from checkpoint_conformance.checks import CHECKS
+from checkpoint_conformance.checks.logs import judge_logs
 from checkpoint_conformance.launch import LaunchError
-from checkpoint_conformance.preflight import UnreachableError, preflight
+from checkpoint_conformance.preflight import UnreachableError, preflight, serves_several
 from checkpoint_conformance.processes import running
 from checkpoint_conformance.renderings import write_all
 from checkpoint_conformance.renderings.terminal import show_failure
@@ -236,6 +238,8 @@ class Checking:
         try:
             target = self._stack.enter_context(_target_of(self.given, self._folder))
             preflight(target)
+            if not serves_several(target):
+                target = replace(target, one_by_one=True)
             self._write(report.unfinished_document("the run has not ended", seed=self._seed))
         except _UNUSABLE as error:
             self._stack.close()
@@ -278,6 +282,9 @@ class Checking:
                 with run.guarded():
                     shorten_failures(run)
             run.close()
+            # What was started has stopped, and will log nothing more.
+            self._stack.close()
+            judge_logs(run)
             self._outcome = report.Outcome(
                 run=run,
                 judged=judge(run.tally, run.target, interrupted=self._interrupted),
@@ -285,7 +292,6 @@ class Checking:
                 seconds=time.monotonic() - self._started,
             )
             self._write(report.document(self._outcome))
-            self._stack.close()
         return self._outcome
 
     def _write(self, document: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from modelled import NOWHERE, model_at_url, model_server
 from raw_server import answering, http, talking
 
+from checkpoint_conformance import doctor
 from checkpoint_conformance.cli import main
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.launch import reference_server
@@ -90,6 +91,31 @@ def test_the_doctor_finds_what_is_wrong(target: Target, valkey_url: str) -> None
         result = run("doctor", "--url", url)
     assert result.exit_code == 2
     assert "not as a Workflow Checkpoint" in result.output
+
+
+def test_the_doctor_takes_a_slow_way_for_no_coarse_clock(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two answers are as far apart as they travel; a coarse clock shows a multiple each time."""
+
+    def told(*times_ms: int) -> doctor.Finding:
+        monkeypatch.setattr(doctor, "_samples", lambda _: [(150_000_000, ms) for ms in times_ms])
+        return doctor._clock(target)
+
+    assert told(0, 151, 304, 455).fine
+    assert "in steps of 1 ms" in told(0, 151, 304, 455).told
+    assert not told(0, 200, 300, 500).fine
+    assert "in steps of 100 ms" in told(0, 200, 300, 500).told
+
+
+def test_the_doctor_waits_as_long_as_the_target_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for every request of a run; and it asks the tool alone."""
+    asked: list[Target] = []
+    monkeypatch.setattr(doctor, "preflight", asked.append)
+    url = "http://127.0.0.1:9"
+    run("doctor", "--url", url, "--controls", url, "--timeout", "33")
+    (target,) = asked
+    assert (target.seconds_max, target.controls) == (33, None)
 
 
 def test_the_vectors_replay(target: Target, tmp_path: Path) -> None:

@@ -8,13 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from modelled import one_connection_at_a_time
 from raw_server import http, request_of, talking
 from test_check_command import PROBLEM, wrong_server
 
+from checkpoint_conformance import testing
+from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.launch import reference_server
+from checkpoint_conformance.mutants.proxy import Forward, Message, tampering
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import Target
-from checkpoint_conformance.testing import PARTS
+from checkpoint_conformance.targets import Description
+from checkpoint_conformance.testing import PARTS, Checking
 
 pytest_plugins = ["pytester"]
 
@@ -145,6 +150,34 @@ def test_a_failure_is_expected_by_the_declared_list_alone(
     assert outcomes(result)["failed"] == 1
     result.stdout.fnmatch_lines(["FAILED *::test_nothing_is_missing*"])
     result.stdout.fnmatch_lines(["*WC-CLAIM-1 is expected to fail, and passed*"])
+
+
+def test_what_the_target_logs_is_looked_through(
+    right_server: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has stopped, as the command does."""
+    monkeypatch.setattr(testing, "PARTS", ("example",))
+    log = tmp_path / "server.log"
+    log.touch()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        with log.open("ab") as file:
+            file.write(message.body)
+        return forward(message)
+
+    with tampering(right_server.address, tamper) as address:
+        checking = Checking(Description(url=address.url, logs=(log,)), profile="quick")
+        found = checking.document()["rules"]["WC-PRIV-1"]
+    assert found["status"] == "failed"
+
+
+def test_a_target_of_one_connection_is_checked_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is lost to a second one, which is never served."""
+    monkeypatch.setattr(testing, "PARTS", ("vectors",))
+    with one_connection_at_a_time() as url:
+        document = Checking(url, profile="quick").document()
+    assert document["lost"] == []
+    assert document["rules"]["WC-CLAIM-1"]["status"] == "passed"
 
 
 @pytest.mark.parametrize(
