@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.client import Exchange, HttpAnswer, Lost
-from checkpoint_conformance.mcp_client import message_of
+from checkpoint_conformance.mcp_client import is_cut_stream, message_of
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.rules import Binding
 from checkpoint_model import ERRORS, ErrorCode
@@ -117,10 +117,13 @@ def _foreign(answer: HttpAnswer, members: dict[str, Any] | None) -> Foreign:
 def _read_call(answer: HttpAnswer, request_id: int | None) -> Answer:
     """What a call of the tool over MCP came to (WC-MCP-2, WC-MCP-3)."""
     message = message_of(answer, request_id)
+    if "result" not in (message or {}) and (answer.status >= 500 or answer.status == 404):
+        # 404: a session that the server has forgotten; what it says of it is unspecified.
+        return Unknown(why=f"HTTP {answer.status} without a tool result")
     if message is None:
-        if answer.status >= 500 or answer.status == 404:
-            # 404: a session that the server has forgotten.
-            return Unknown(why=f"HTTP {answer.status} without a JSON-RPC message")
+        if is_cut_stream(answer):
+            # One that a server closed as it was stopped: the call may have been made.
+            return Unknown(why="an event stream that ended without the answer")
         what = "the call was not answered with a JSON-RPC message of its id"
         return _no_tool_result("WC-MCP-1", what, f"HTTP {answer.status}: {_excerpt(answer.body)}")
     error = message.get("error")

@@ -11,7 +11,7 @@ of an earlier revision shakes hands first, and a server may give it a session.
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -268,19 +268,31 @@ def arguments_of(body: bytes) -> dict[str, Any] | None:
 
 def message_of(answer: HttpAnswer, request_id: int | None) -> dict[str, Any] | None:
     """The JSON-RPC message that answers a request, as JSON or as an event; None if none does."""
-    kind = (answer.header("content-type") or "").partition(";")[0].strip().lower()
-    texts = _events(answer.body) if kind == _EVENT_STREAM else [answer.body]
-    for text in texts:
-        try:
-            message = json.loads(text.decode("utf-8"))
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(message, dict) or not ("result" in message or "error" in message):
-            continue
+    for message in _responses(answer):
         # An error that came before the id was read has none.
         if message.get("id") == request_id or (message.get("id") is None and "error" in message):
             return message
     return None
+
+
+def is_cut_stream(answer: HttpAnswer) -> bool:
+    """Whether it is an event stream that ended before it answered anything."""
+    return _is_event_stream(answer) and not any(_responses(answer))
+
+
+def _responses(answer: HttpAnswer) -> Iterator[dict[str, Any]]:
+    for text in _events(answer.body) if _is_event_stream(answer) else [answer.body]:
+        try:
+            message = json.loads(text.decode("utf-8"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(message, dict) and ("result" in message or "error" in message):
+            yield message
+
+
+def _is_event_stream(answer: HttpAnswer) -> bool:
+    kind = (answer.header("content-type") or "").partition(";")[0]
+    return kind.strip().lower() == _EVENT_STREAM
 
 
 def result_of(exchange: Exchange, method: str) -> dict[str, Any]:
@@ -398,8 +410,7 @@ class _MessageFlight(Flight):
 
     def enough(self, answer: HttpAnswer) -> bool:
         """Whether the answer is there though the stream has not ended."""
-        kind = answer.header("content-type") or ""
-        if not kind.lower().startswith(_EVENT_STREAM):
+        if not _is_event_stream(answer):
             return False
         return message_of(answer, self._request_id) is not None
 

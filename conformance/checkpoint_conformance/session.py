@@ -9,7 +9,8 @@ One door to the tool, :meth:`Session.ask`, and what can come through it:
 2. ``DEPENDENCY_UNAVAILABLE``: applied or not        LostError
 3. ``RATE_LIMITED``: nothing was changed             wait as told, send again
 4. ``TOOL_PAUSED``                                   TargetPausedError
-5. anything else                                     for the caller, or the oracle, to judge
+5. 401 or 407 to credentials that were taken before  TargetGoneError
+6. anything else                                     for the caller, or the oracle, to judge
 
 A check that provoked 2, 3 or 4 with a control says so, and gets them like anything else.
 """
@@ -18,6 +19,7 @@ import json
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from checkpoint_conformance.answers import (
@@ -74,7 +76,16 @@ class ViolationError(Exception):
 
 
 class LostError(Exception):
-    """The outcome of a request is unknown, so the oracle cannot go on with its workflow."""
+    """The outcome of a request is unknown, so the oracle cannot go on with its workflow.
+
+    Args:
+        why: in words.
+        answered: whether there was an answer, though one that says nothing of the outcome.
+    """
+
+    def __init__(self, why: str, *, answered: bool = False) -> None:
+        super().__init__(why)
+        self.answered = answered
 
 
 class TargetGoneError(Exception):
@@ -220,7 +231,8 @@ class Session:
 
         Raises:
             LostError: nothing came that tells what was decided.
-            TargetGoneError: nothing was answered for some time, or the target is paused.
+            TargetGoneError: nothing was answered for some time, the target is paused, or the
+                credentials that it is sent have expired.
         """
         return self._at_once(self.asking(body, headers, expecting=expecting))
 
@@ -262,7 +274,7 @@ class Session:
             came = self.settle(exchange, expecting=expecting)
             if came is not None:
                 return exchange, came
-            yield Rest(_wait_seconds(read(exchange)))
+            yield Rest(wait_seconds(read(exchange)))
         why = f"{ErrorCode.RATE_LIMITED} again and again"
         self._tally.lose(why, self._named(exchange))
         raise LostError(why)
@@ -311,7 +323,7 @@ class Session:
         """What an exchange with the tool came to; None when it is to be sent again later.
 
         Raises:
-            LostError, TargetPausedError: as :meth:`ask` does.
+            LostError, TargetGoneError: as :meth:`ask` does.
         """
         came = read(exchange)
         self.note(exchange, came)
@@ -325,6 +337,8 @@ class Session:
         if isinstance(came, Unknown):
             # A server that answers 501 to what it does not have yet is there all the same.
             self._lose(came.why, exchange, answered=isinstance(exchange.answer, HttpAnswer))
+        if isinstance(came, Foreign) and _expired(exchange):
+            raise TargetGoneError("the target no longer takes the credentials that it is sent")
         code = came.code if isinstance(came, Problem) else None
         if code is not None and code not in expecting:
             if code is ErrorCode.DEPENDENCY_UNAVAILABLE:
@@ -343,7 +357,7 @@ class Session:
         self._tally.lose(why, self._named(exchange))
         if answered:
             self._tally.answered()
-        raise LostError(why)
+        raise LostError(why, answered=answered)
 
     def _named(self, exchange: Exchange) -> str:
         """A request for people: its action, where it has one, and the check that sent it."""
@@ -515,11 +529,22 @@ def as_sent(exchange: Exchange, came: Answer | None, *, on_controls: bool = Fals
     )
 
 
+def _expired(exchange: Exchange) -> bool:
+    """Whether a request with headers of the target's own, once taken, is asked who it is.
+
+    Such as an `Authorization` whose token ended meanwhile: WC-ERR-9 leaves it outside the table.
+    """
+    answered = exchange.answer
+    told = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
+    asked = isinstance(answered, HttpAnswer) and answered.status in told
+    return asked and bool(exchange.target_headers)
+
+
 def _shut_out(error: ProtocolError) -> TargetGoneError:
     return TargetGoneError(f"its MCP endpoint lets no client in again: {error}")
 
 
-def _wait_seconds(came: Answer) -> float:
+def wait_seconds(came: Answer) -> float:
     """How long a refusal asks to wait, within reason and whatever it says."""
     asked = came.members.get("retry_after_seconds") if isinstance(came, Problem) else None
     if not isinstance(asked, int) or isinstance(asked, bool):

@@ -19,6 +19,7 @@ import pytest
 import redis
 from looking_away import Quiet
 
+from checkpoint_conformance import session
 from checkpoint_conformance.checks import (
     CHECKS,
     controls,
@@ -35,6 +36,7 @@ from checkpoint_conformance.checks import (
     walk,
 )
 from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.controls import ControlError
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mutants.answers import drop_unknown_members
 from checkpoint_conformance.mutants.leavings import of_record
@@ -153,6 +155,119 @@ def test_what_the_contract_allows_is_never_blamed(target: Target, tamper: Tamper
             check(run)
         run.close()
     assert {rule: f.fault for rule, f in run.tally.failures.items()} == {}
+
+
+@pytest.mark.parametrize("status", [401, 407])
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+def test_credentials_that_expire_end_the_run(target: Target, status: int, kind: str) -> None:
+    """WC-ERR-9 has them outside the table; without any, a 401 is no answer of the contract."""
+    count = iter(range(10**6))
+    headers = (("content-type", kind),)
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if next(count) < 20:
+            return forward(message)
+        return HttpAnswer(status=status, headers=headers, body=b'{"error": "invalid_token"}')
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address, headers={"authorization": "Bearer x"}))
+        with pytest.raises(TargetGoneError, match="no longer takes the credentials"):
+            inputs.refused(run)
+        run.close()
+        assert run.tally.failures == {}
+        run = run_of(replace(target, address=address))
+        inputs.accepted(run)
+        run.close()
+    assert run.tally.failures.keys() <= {"WC-HTTP-1", "WC-ERR-1"}
+    assert run.tally.failures
+
+
+@pytest.mark.parametrize("lasts", [2, 3])
+def test_a_body_that_makes_the_server_fail_each_time_is_told(target: Target, lasts: int) -> None:
+    """A moment's 5xx is not: the body is sent again, of another workflow."""
+    count = iter(range(10**6))
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.is_to_tool and b"[" * 1000 in message.body and next(count) < lasts:
+            return HttpAnswer(status=500, headers=(), body=b"oops")
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert run.tally.lost == lasts
+    assert run.tally.incomplete == []
+    told = {rule: f.fault.what for rule, f in run.tally.failures.items()}
+    assert told == ({"WC-IN-4": "nested a thousand deep"} if lasts == 3 else {})
+
+
+def test_a_body_that_is_never_answered_is_left_out(target: Target) -> None:
+    """Nobody knows what became of it, and no verdict is complete without it."""
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.is_to_tool and b"[" * 1000 in message.body:
+            raise ConnectionAbortedError
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        inputs.refused(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost == 3
+    assert len(run.tally.incomplete) == 1
+
+
+@pytest.mark.parametrize("tamper_every", [2, 3, 5, 7, 11, 13])
+@pytest.mark.parametrize(
+    "instead",
+    [
+        refusing(503, "DEPENDENCY_UNAVAILABLE"),
+        refusing(429, "RATE_LIMITED"),
+        HttpAnswer(status=502, headers=(), body=b"<p>"),
+    ],
+    ids=["away", "limited", "gateway"],
+)
+def test_no_control_is_blamed_for_a_moment_of_the_target(
+    target: Target, instead: HttpAnswer, tamper_every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the run end with a tool that a control had paused."""
+    monkeypatch.setattr(controls, "STANDING_SECONDS", 0.0)
+    for module in (controls, session):
+        monkeypatch.setattr(module, "wait_seconds", lambda _: 0.0)
+    with tampering(target.address, every(tamper_every, instead)) as address:
+        run = run_of(replace(target, address=address))
+        controls.control_checks(run)
+        run.close()
+    assert {rule: f.fault for rule, f in run.tally.failures.items()} == {}
+
+
+@pytest.mark.parametrize("path", ["/clock", "/pause", "/rate-limit", "/dependency", "/reset"])
+@pytest.mark.parametrize("moment", [True, False])
+def test_a_control_that_fails_for_a_moment_is_told_again(
+    target: Target, path: str, moment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a gateway; one that fails each time is broken."""
+    monkeypatch.setattr(controls, "STANDING_SECONDS", 0.0)
+    assert target.controls is not None
+    count = iter(range(10**6))
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        if message.path == path and (not moment or next(count) % 3 == 0):
+            return HttpAnswer(status=502, headers=(), body=b"<p>")
+        return forward(message)
+
+    with tampering(target.controls, tamper) as address:
+        run = run_of(replace(target, controls=address))
+        with suppress(ControlError):
+            controls.control_checks(run)
+        assert run.controls is not None
+        run.controls.close()
+        run.controls = None  # they cannot be put back through it
+        run.close()
+    broken = {rule for f in run.tally.failures.values() for rule in f.fault.rules}
+    assert broken == (set() if moment else {controls._RULES[path]})
 
 
 def test_what_others_write_to_the_store_is_not_judged(target: Target) -> None:

@@ -242,7 +242,7 @@ def test_where_the_rate_is_limited_one_is_sent_after_the_other(
             told = told or any(_status(exchange) == 429 for _, exchange in landed)
             return landed
 
-    monkeypatch.setattr(session, "_wait_seconds", lambda _: 0.0)
+    monkeypatch.setattr(session, "wait_seconds", lambda _: 0.0)
     monkeypatch.setattr(conversations, "Pool", Watched)
     with running(serve) as run:
         send_all(run, some())

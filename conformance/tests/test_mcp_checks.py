@@ -257,13 +257,28 @@ def test_a_deadline_between_the_doors_is_no_difference(
     assert (Binding.HTTP, 200) in answered
 
 
-def test_a_forgotten_session_is_begun_anew(target: Target) -> None:
-    """A call whose session is gone is lost; the next is made on a new one."""
+NO_SESSION = b'{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}'
+STREAM = (("content-type", "text/event-stream"),)
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        HttpAnswer(status=404, headers=(), body=b""),
+        HttpAnswer(status=404, headers=(), body=NO_SESSION),
+        HttpAnswer(status=503, headers=(), body=NO_SESSION),
+        HttpAnswer(status=200, headers=STREAM, body=b""),
+        HttpAnswer(status=200, headers=STREAM, body=b": soon\n\nevent: message\n\n"),
+    ],
+    ids=["forgotten", "forgotten-and-told", "restarted", "cut", "cut-later"],
+)
+def test_a_forgotten_session_is_begun_anew(target: Target, instead: HttpAnswer) -> None:
+    """A call whose session is gone is lost, as one whose answer never came; the next goes on."""
     forgotten = iter([True])
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         if message.json.get("method") == "tools/call" and next(forgotten, False):
-            return HttpAnswer(status=404, headers=(), body=b"")
+            return instead
         return _with_sessions(message, forward)
 
     with tampering(target.address, tamper) as address:
@@ -274,6 +289,27 @@ def test_a_forgotten_session_is_begun_anew(target: Target) -> None:
         run.close()
     assert run.tally.failures == {}
     assert run.tally.lost == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [(b'{"jsonrpc":"2.0","id":"another","result":{}}', "WC-MCP-1"), (NO_SESSION, "WC-MCP-3")],
+    ids=["of-another-id", "an-error"],
+)
+def test_a_stream_that_answers_wrongly_is_told(target: Target, message: bytes, rule: str) -> None:
+    """It was not cut: it is no answer to the call."""
+
+    def tamper(asked: Message, forward: Forward) -> HttpAnswer:
+        if asked.json.get("method") == "tools/call":
+            return HttpAnswer(status=200, headers=STREAM, body=b"data: " + message + b"\n\n")
+        return forward(asked)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(behind(target, address))
+        with run.over(Binding.MCP):
+            inputs.accepted(run)
+        run.close()
+    assert {failure.rule for failure in run.tally.failures.values()} == {rule}
 
 
 @pytest.mark.parametrize(

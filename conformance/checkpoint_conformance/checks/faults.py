@@ -71,7 +71,8 @@ CLAIM_SECONDS: Final = 800
 STATE_SECONDS: Final = 1200
 """So long that nothing of these workflows ends by itself."""
 EXCHANGE_SECONDS_MAX: Final = 10.0
-EVICTING_POLICY: Final = "allkeys-lru"
+EVICTING_POLICIES: Final = ("allkeys-lru", "volatile-ttl")
+"""Every record has an expiry, so what evicts no other keys evicts live records all the same."""
 _STORM: Final = "faults"
 _POLL_SECONDS: Final = 0.05
 _MS: Final = 1_000_000
@@ -396,7 +397,14 @@ def _evicting(stage: _Stage) -> None:
             "it is started."
         )
         return
-    stage.deployment.set_store("maxmemory-policy", EVICTING_POLICY)
+    drawn = EVICTING_POLICIES[stage.run.seed % len(EVICTING_POLICIES)]
+    # A server that starts takes a second: where there is little time, one of them each run.
+    for policy in EVICTING_POLICIES if stage.run.profile.fault_rounds else (drawn,):
+        _evicting_by(stage, policy)
+
+
+def _evicting_by(stage: _Stage, policy: str) -> None:
+    stage.deployment.set_store("maxmemory-policy", policy)
     program, described = stage.deployment.another_server()
     assert described.start is not None
     program.start()
@@ -410,7 +418,7 @@ def _evicting(stage: _Stage) -> None:
             "WC-PRIV-4",
             exchange,
             came,
-            what=f"a server that was started on a store set to {EVICTING_POLICY}",
+            what=f"a server that was started on a store set to {policy}",
             expected="that it does not start",
             got=f"it decided a claim: {as_sent(exchange, came).answered}",
         )

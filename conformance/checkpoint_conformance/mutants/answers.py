@@ -1,5 +1,6 @@
 """Mutants of what is done with a request before it is decided, and with an answer afterwards."""
 
+import gzip
 import json
 import threading
 from collections import Counter
@@ -48,6 +49,23 @@ def mended(mend: Callable[[bytes], bytes]) -> Tamper:
         return forward(replace(message, body=mend(message.body)))
 
     return tamper
+
+
+def _faults_on_deep_nesting(message: Message, forward: Forward) -> HttpAnswer:
+    if message.is_to_tool and b"[" * 100 in message.body:
+        return HttpAnswer(status=500, headers=(), body=b"Internal Server Error")
+    return forward(message)
+
+
+def _unzips(message: Message, forward: Forward) -> HttpAnswer:
+    if message.headers.get("content-encoding") != "gzip":
+        return forward(message)
+    try:
+        body = gzip.decompress(message.body)
+    except (OSError, EOFError):
+        return forward(message)
+    headers = {name: v for name, v in message.headers.items() if name != "content-encoding"}
+    return forward(replace(message, headers=headers, body=body))
 
 
 def _drop_unknown(message: Message, forward: Forward) -> HttpAnswer:
@@ -608,6 +626,20 @@ ANSWERS: tuple[Mutant, ...] = (
         storm.storm,
         "WC-CONC-1",
         kind=Kind.CONCURRENCY,
+    ),
+    _mutant(
+        "faults-on-deep-nesting",
+        "Answers 500 to a body that is nested a hundred deep.",
+        always(_faults_on_deep_nesting),
+        inputs.refused,
+        "WC-IN-4",
+    ),
+    _mutant(
+        "takes-gzip",
+        "Takes a body that is compressed by gzip.",
+        always(_unzips),
+        inputs.refused,
+        "WC-IN-1",
     ),
     _mutant(
         "lax-in-abandon",

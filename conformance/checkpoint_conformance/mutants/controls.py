@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from checkpoint_conformance.checks import controls, walk
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.mutants.mutant import BeforeControls, Kind, Mutant, Part, always
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper
+
+HOUR_MS: Final = 3_600_000
 
 
 def _clock_ignores_advance(message: Message, forward: Forward) -> HttpAnswer:
@@ -36,6 +39,20 @@ def _reset_leaves_the_store_away() -> Tamper:
             forward(replace(message, path="/dependency", body=b'{"available": false}'))
         return answer
 
+    return tamper
+
+
+def _reset_but_for_the_clock(clock: bytes) -> Tamper:
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        answer = forward(message)
+        if message.path == "/reset" and answer.status == 200 and shifted[0]:
+            shifted[0] = False
+            forward(replace(message, path="/clock", body=clock))
+        elif message.path == "/clock" and message.json.get("advance_ms", 0) >= HOUR_MS:
+            shifted[0] = True
+        return answer
+
+    shifted = [False]
     return tamper
 
 
@@ -123,6 +140,20 @@ CONTROLS: tuple[Mutant, ...] = (
         "reset-leaves-the-store-away",
         "Resets all but the dependency.",
         _reset_leaves_the_store_away,
+        controls.control_checks,
+        "WC-CTL-5",
+    ),
+    _mutant(
+        "reset-leaves-the-clock-ahead",
+        "Resets all but a shift of the clock by an hour or more.",
+        lambda: _reset_but_for_the_clock(b'{"advance_ms": %d}' % HOUR_MS),
+        controls.control_checks,
+        "WC-CTL-5",
+    ),
+    _mutant(
+        "reset-leaves-the-clock-standing",
+        "Sets a frozen clock right at a reset, and does not let it run on.",
+        lambda: _reset_but_for_the_clock(b'{"freeze": true}'),
         controls.control_checks,
         "WC-CTL-5",
     ),

@@ -118,6 +118,17 @@ from checkpoint_reference_server.commands import serve
 serve()
 """
 
+_KNOWS_ALL_KEYS = """
+from checkpoint_reference_server import serving
+refuse = serving.refuse_if_it_evicts
+def refuse_some(settings):
+    if (settings.evicts or "").startswith("allkeys"):
+        refuse(settings)
+serving.refuse_if_it_evicts = refuse_some
+from checkpoint_reference_server.commands import serve
+serve()
+"""
+
 
 def _mutant(name: str, wrong: str, rule: str, part: Part, fault: Faulty) -> Mutant:
     return Mutant(name=name, wrong=wrong, kind=Kind.FAULT, fault=fault, rules=(rule,), part=part)
@@ -193,5 +204,12 @@ FAULTS: tuple[Mutant, ...] = (
         "WC-PRIV-4",
         faults.store_evicts,
         Faulty(program=("-c", _STARTS_ANYWHERE)),
+    ),
+    _mutant(
+        "starts-where-what-expires-is-evicted",
+        "Refuses to start on a store that evicts any key, and not where only keys that expire are.",
+        "WC-PRIV-4",
+        faults.store_evicts,
+        Faulty(program=("-c", _KNOWS_ALL_KEYS)),
     ),
 )
