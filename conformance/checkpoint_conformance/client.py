@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -372,10 +372,15 @@ class Client:
         )
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.address.tls:
-            context = ssl.create_default_context()
-            opened = context.wrap_socket(opened, server_hostname=self.address.host)
+            opened = _tls().wrap_socket(opened, server_hostname=self.address.host)
         self._socket = opened
         return opened, None
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # Once: it reads all of the system's certificates, which takes longer than a handshake.
+    return ssl.create_default_context()
 
 
 class Flight:

@@ -9,11 +9,13 @@ import itertools
 import json
 import re
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -35,7 +37,7 @@ from checkpoint_conformance.checks import (
     vectors,
     walk,
 )
-from checkpoint_conformance.client import HttpAnswer
+from checkpoint_conformance.client import Client, Flight, HttpAnswer
 from checkpoint_conformance.controls import ControlError
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mutants.answers import drop_unknown_members
@@ -43,10 +45,10 @@ from checkpoint_conformance.mutants.leavings import of_record
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering, with_members
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES, Run, Target
-from checkpoint_conformance.session import TargetGoneError
+from checkpoint_conformance.session import TargetGoneError, fresh_identity
 from checkpoint_conformance.shortening import shorten_failures
 from checkpoint_conformance.verdict import Verdict, judge
-from checkpoint_model import format_timestamp, parse_timestamp
+from checkpoint_model import Status, format_request, format_timestamp, parse_timestamp
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +270,23 @@ def test_a_control_that_fails_for_a_moment_is_told_again(
         run.close()
     broken = {rule for f in run.tally.failures.values() for rule in f.fault.rules}
     assert broken == (set() if moment else {controls._RULES[path]})
+
+
+def test_contenders_open_their_connections_side_by_side(target: Target) -> None:
+    """A hundred of them in turn, over a slow way, would take all the time that answers have."""
+    two_of_them = threading.Barrier(2)
+
+    class Slow(Client):
+        def compose(self, *args: Any, **kwargs: Any) -> Flight:
+            two_of_them.wait(20)
+            return super().compose(*args, **kwargs)
+
+    clients = [Slow(target.address) for _ in range(4)]
+    body = json.dumps(format_request(fresh_identity(), Status())).encode()
+    exchanges = races.at_once(clients, [body] * len(clients))
+    for client in clients:
+        client.close()
+    assert [isinstance(e.answer, HttpAnswer) for e in exchanges] == [True] * len(clients)
 
 
 def test_what_others_write_to_the_store_is_not_judged(target: Target) -> None:

@@ -115,6 +115,19 @@ def test_a_mutant_can_go_through_every_check(keeper: Keeper) -> None:
     assert keeper.play(mutant, instead=some).layers == ("stateful",)
 
 
+def test_a_faulty_deployment_stands_beside_a_right_server(keeper: Keeper) -> None:
+    """As in a run, so that every check can be gone through and only the faults find it."""
+
+    def some(run: Run) -> None:
+        for check in CHECKS:
+            if check.name in ("example", "faults") and check.applies_to(run.target):
+                run.play(check)
+
+    outcome = keeper.play(ZOO["repeats-a-lost-step"], instead=some)
+    assert (outcome.fate, outcome.layers, outcome.lost) == (Fate.KILLED, ("faults",), outcome.lost)
+    assert not outcome.unanswered
+
+
 def test_what_loses_its_answers_is_let_go_soon(keeper: Keeper) -> None:
     """A server whose scripts fail is called wrong by no rule, and passes no run."""
     fault = Edited((Edit(action="claim", old="return reply('acquired')", new="return nope()"),))

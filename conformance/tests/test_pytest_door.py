@@ -173,7 +173,7 @@ def test_what_the_target_logs_is_looked_through(
 
 def test_a_target_of_one_connection_is_checked_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is lost to a second one, which is never served."""
-    monkeypatch.setattr(testing, "PARTS", ("vectors",))
+    monkeypatch.setattr(testing, "PARTS", ("walk",))
     with one_connection_at_a_time() as url:
         document = Checking(url, profile="quick").document()
     assert document["lost"] == []

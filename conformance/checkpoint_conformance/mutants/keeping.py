@@ -54,9 +54,6 @@ BRIEF: Final = replace(
 """One round of everything: what each mutant must be killed by."""
 SEED: Final = 1
 _EDITED: Final = "checkpoint_reference_server.edited"
-_NOWHERE: Final = Address.parse("http://127.0.0.1:9")
-"""What stands behind a proxy that answers everything itself."""
-
 
 _DECIDED: Final = {200}.union(*(row.http_statuses for row in ERRORS.values() if row.decided))
 """The statuses of what section 6 decides."""
@@ -211,11 +208,12 @@ class Keeper:
             case Instead(make):
                 with tampering(self.right.address, _instead(make())) as address:
                     yield Target(address=address)
+            # As in a run, whatever is not about faults is asked of another instance.
             case Faulty(make=None):
-                yield Target(address=_NOWHERE, fault_access=_faulty(mutant.fault))
+                yield replace(self.right, fault_access=_faulty(mutant.fault))
             case Faulty():
                 with self._before_servers(mutant.fault) as access:
-                    yield Target(address=_NOWHERE, fault_access=access)
+                    yield replace(self.right, fault_access=access)
 
     @contextmanager
     def _before_servers(self, fault: Faulty) -> Iterator[FaultAccess]:
