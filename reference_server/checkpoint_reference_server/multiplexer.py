@@ -120,8 +120,9 @@ class _Carrier(asyncio.Protocol):
         self._last_step_key: str | None = None
         """Of a step among them."""
         self._under_way: deque[_UnderWay] = deque()
-        self._held: list[tuple[asyncio.Future[Any], Any]] = []
-        """Answers that came and are not given out before the one to ``WAIT`` has come too."""
+        self._held: list[tuple[asyncio.Future[Any], Any, float]] = []
+        """Answers that came and are not given out before the one to ``WAIT`` has come too; each
+        with who waits for it, and since when."""
         self._is_marked = False
         self._reader = hiredis.Reader(
             protocolError=InvalidResponse,
@@ -204,14 +205,17 @@ class _Carrier(asyncio.Protocol):
         """End it where nothing was answered for too long; look again in a while."""
         self._look_timer = self._loop.call_later(_WATCH_SECONDS, self._look)
         if self._under_way:
-            silent_seconds = self._loop.time() - self._under_way[0].since_seconds
-            if silent_seconds > STORE_ANSWER_SECONDS_MAX:
+            # Those of whom something is held have waited longer than anything that is under way:
+            # to connect may take two seconds, and a store that takes the steps and then freezes
+            # would have its four for `WAIT` alone.
+            since_seconds = self._held[0][2] if self._held else self._under_way[0].since_seconds
+            if self._loop.time() - since_seconds > STORE_ANSWER_SECONDS_MAX:
                 self._end(redis.TimeoutError("the store says nothing"))
 
     def _end(self, reason: BaseException | None) -> None:
         """Take no more, and tell whoever waits."""
         self.is_over = True
-        futures = [future for future, _ in self._held]
+        futures = [future for future, _, _ in self._held]
         futures += [one.future for one in self._under_way if one.future is not None]
         self._held.clear()
         self._under_way.clear()
@@ -262,7 +266,7 @@ class _Carrier(asyncio.Protocol):
         if not self._under_way:
             self._end(InvalidResponse("an answer that nobody asked for"))
             return
-        future, _, step_key, closes_batch, is_mark = self._under_way.popleft()
+        future, since_seconds, step_key, closes_batch, is_mark = self._under_way.popleft()
         if is_mark:
             self._is_marked = not isinstance(answer, ResponseError)
         elif closes_batch:
@@ -270,7 +274,7 @@ class _Carrier(asyncio.Protocol):
         elif future is not None:
             # A refusal by the store tells of no record, so there is nothing to wait for.
             if self._wait_replicas and step_key and not isinstance(answer, ResponseError):
-                self._held.append((future, answer))
+                self._held.append((future, answer, since_seconds))
             else:
                 _settle(future, answer)
         if self.is_over:
@@ -280,7 +284,7 @@ class _Carrier(asyncio.Protocol):
         """Give out what the answer to ``WAIT`` allows."""
         enough = isinstance(replicas, int) and replicas >= self._wait_replicas
         held, self._held = self._held, []
-        for future, answer in held:
+        for future, answer, _ in held:
             if enough:
                 _settle(future, answer)
             else:

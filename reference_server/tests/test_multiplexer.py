@@ -20,7 +20,7 @@ from real_server import claim, status
 from redis.asyncio.connection import AbstractConnection
 
 from checkpoint_lua import loader
-from checkpoint_model.vocabulary import HMAC_KEY_BYTES_MIN
+from checkpoint_model.vocabulary import DEPENDENCY_ANSWER_SECONDS_MAX, HMAC_KEY_BYTES_MIN
 from checkpoint_reference_server import multiplexer
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.gate import Caller
@@ -28,6 +28,7 @@ from checkpoint_reference_server.multiplexer import (
     COMMANDS_IN_A_WRITE,
     COMMANDS_MAX,
     STORE_ANSWER_SECONDS_MAX,
+    STORE_CONNECT_SECONDS_MAX,
     Multiplexer,
     ReplicasMissingError,
 )
@@ -414,3 +415,50 @@ def test_a_script_that_the_store_does_not_know_has_one_bound_for_both_calls(
 
     with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
         assert runner.run(run()) == ["EVALSHA", "EVAL"]
+
+
+@pytest.mark.parametrize("answered", [1, 2])
+def test_the_wait_for_replicas_counts_from_the_oldest_step(answered: int) -> None:
+    """WC-ERR-5: not from when it was sent, nor from a younger step that has no answer yet."""
+
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ShiftedLoop)
+        connecting_seconds = STORE_CONNECT_SECONDS_MAX * 0.95
+
+        async def freezes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await commands(reader, 4)
+            writer.write(b":1\r\n" * answered)
+            assert one._carrier is not None
+            while len(one._carrier._held) < answered:
+                await asyncio.sleep(0)
+            loop.shift_seconds += STORE_ANSWER_SECONDS_MAX - connecting_seconds
+            await reader.read()
+
+        async with store(freezes) as connection:
+
+            def slow() -> Any:
+                made: Any = connection()
+                connect = made.connect
+
+                async def in_time() -> None:
+                    loop.shift_seconds += connecting_seconds
+                    steps.append(one.send("SECOND", step_key=KEY))
+                    await connect()
+
+                made.connect = in_time
+                return made
+
+            one = Multiplexer(slow, wait_replicas=1)
+            began = loop.time()
+            steps = [one.send("FIRST", step_key=KEY)]
+            with pytest.raises(redis.ConnectionError, match="was lost"):
+                await steps[0]
+            took_seconds = loop.time() - began
+            await one.aclose()
+            await asyncio.gather(*steps, return_exceptions=True)
+        return took_seconds
+
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        took_seconds = runner.run(run())
+    assert STORE_ANSWER_SECONDS_MAX < took_seconds < DEPENDENCY_ANSWER_SECONDS_MAX
