@@ -38,6 +38,7 @@ from checkpoint_reference_server.key_change import KeyMark
 from checkpoint_reference_server.logs import configure, log_notice
 from checkpoint_reference_server.measures import Measures, Sink
 from checkpoint_reference_server.multiplexer import STORE_ANSWER_SECONDS_MAX
+from checkpoint_reference_server.protocol import ARRIVED
 from checkpoint_reference_server.registry import Deployment
 from checkpoint_reference_server.tool import Answer, Tool
 
@@ -219,6 +220,10 @@ def _by_asgi(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         if isinstance(caller, Response):
             return caller
         body = await _read(request, endpoint.bytes_max)
+        now = asyncio.get_running_loop().time()
+        # None has come where the body is too long.
+        waited_seconds = now - request.scope["state"].get(ARRIVED, now)
+        caller = caller._replace(waited_seconds=waited_seconds)
         return await endpoint.answer(request.headers, body, caller)
 
     return handle

@@ -30,6 +30,8 @@ class Caller(NamedTuple):
     """None where callers are not authenticated."""
     address: str
     """Of the connection; behind a proxy, the proxy's."""
+    waited_seconds: float = 0.0
+    """How long the whole request has lain behind others on its connection."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

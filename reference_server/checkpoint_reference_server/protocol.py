@@ -32,6 +32,8 @@ LOOKS: Final = 4
 """How often within those times it is looked, so much later than at them a connection may end."""
 CONNECTIONS_MAX: Final = 4096
 """Open connections of a process, unless an operator says otherwise."""
+ARRIVED: Final = "arrived"
+"""Where a request's state says when its last byte came, by the loop's clock."""
 _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-type: text/plain; charset=utf-8\r\n"
@@ -194,6 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is whole."""
         self._receiving_since = None
+        self.scope["state"][ARRIVED] = self.loop.time()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

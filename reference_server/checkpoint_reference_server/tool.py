@@ -97,13 +97,20 @@ class Tool:
         asked = time.perf_counter()
         try:
             with unavailable_when_it_fails():
-                if paused is not None and self._limiter is None and self._store.is_bounded:
+                if (
+                    paused is not None
+                    and self._limiter is None
+                    and self._store.is_bounded
+                    and not caller.waited_seconds
+                ):
                     # One step is all that the store is asked for, and has a bound of its own.
                     if action == "claim" and not self._may_claim(paused=paused):
                         return _problem(ErrorCode.TOOL_PAUSED, action)
                     reply = await self._step(request, workflow, holder_digest)
                 else:
-                    async with asyncio.timeout(STORE_ANSWER_SECONDS_MAX):
+                    # Of two requests that came together to a store that stands still, the second
+                    # is begun when the first was given up: then nothing is left for it.
+                    async with asyncio.timeout(STORE_ANSWER_SECONDS_MAX - caller.waited_seconds):
                         refused = await self._refuse(action, caller)
                         if refused is not None:
                             return refused

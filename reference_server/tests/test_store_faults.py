@@ -5,7 +5,9 @@ and no step that is ever taken twice by the server's own doing.
 """
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 import redis
 from real_server import (
+    SECONDS_MAX,
     OwnStore,
     Server,
     claim,
@@ -32,7 +35,7 @@ from real_server import (
     wait_until,
 )
 
-from checkpoint_conformance.client import JSON_HEADERS, Client, HttpAnswer, Lost, land_all
+from checkpoint_conformance.client import JSON_HEADERS, Address, Client, HttpAnswer, Lost, land_all
 from checkpoint_lua import KEY_PREFIX
 from checkpoint_model.vocabulary import DEPENDENCY_ANSWER_SECONDS_MAX, HEALTH_PATH, TOOL_PATH
 
@@ -124,6 +127,28 @@ def test_a_stopped_store_is_told_in_time_and_nothing_is_sent_twice(
 
 def _nth(requests: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
     return list(enumerate(requests))
+
+
+def test_a_request_behind_another_is_answered_in_time_too(
+    own: OwnStore, server: Server, client: Client
+) -> None:
+    """WC-ERR-5: it counts from its own last byte, not from when the one before was answered."""
+    told(client, claim())  # so that there is a connection, which is waited on for longest
+    address = Address.parse(server.url)
+    body = json.dumps(claim()).encode()
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head = head % TOOL_PATH.encode() + b"content-length: %d\r\n" % len(body)
+    with (
+        stopped(own),
+        socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as wire,
+    ):
+        sent_seconds = time.monotonic()
+        wire.sendall(head + b"\r\n" + body + head + b"connection: close\r\n\r\n" + body)
+        with wire.makefile("rb") as file:
+            said = file.read()
+        took_seconds = time.monotonic() - sent_seconds
+    assert said.count(b"HTTP/1.1 503") == said.count(b'"code":"DEPENDENCY_UNAVAILABLE"') == 2
+    assert took_seconds < DEPENDENCY_ANSWER_SECONDS_MAX
 
 
 def test_a_lost_connection_is_not_repeated(own: OwnStore, client: Client) -> None:
