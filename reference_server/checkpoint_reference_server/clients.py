@@ -19,12 +19,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from redis.exceptions import RedisClusterException, RedisError
+
 if TYPE_CHECKING:
     import redis
     import redis.asyncio
 
 SENTINEL_SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
 SENTINEL_PORT: Final = 26379
+STORE_ERRORS: Final = (RedisError, RedisClusterException)
+"""What a client raises where the store is at fault: a cluster's is no kind of the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

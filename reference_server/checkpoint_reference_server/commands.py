@@ -372,13 +372,11 @@ def _store(valkey_url: str | None) -> Iterator["redis.Redis | redis.RedisCluster
     """A client of a store that answers, and the end of the command where it does not."""
     if valkey_url is None:
         raise click.UsageError("Which store? Give --valkey-url or set VALKEY_URL.")
-    import redis
-
     from checkpoint_reference_server import clients, store
 
     try:
         store.wait_until_ready(valkey_url, store.CONNECT_SECONDS_MAX)
         with clients.client_of(valkey_url, store.CONNECT_SECONDS_MAX) as client:
             yield client
-    except (store.StoreError, redis.RedisError) as error:
+    except (store.StoreError, *clients.STORE_ERRORS) as error:
         raise _UnusableError(str(error)) from None

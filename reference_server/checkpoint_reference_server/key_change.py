@@ -19,10 +19,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from redis.exceptions import RedisError
-
 from checkpoint_lua import KEY_PREFIX
 from checkpoint_model.vocabulary import CONTRACT_LIMITS
+from checkpoint_reference_server.clients import STORE_ERRORS
 from checkpoint_reference_server.logs import log_fault
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class KeyMark:
     async def _look(self, now_seconds: float) -> None:
         try:
             await self.keep(now_seconds)
-        except (RedisError, OSError):
+        except (*STORE_ERRORS, OSError):
             pass  # the claims themselves tell of a store that is away
         finally:
             self._looking = None

@@ -292,13 +292,11 @@ def _check_key(options: Options, store_url: str) -> None:
     """
     if not options.marks_key:
         return
-    import redis
-
     try:
         with clients.client_of(store_url, CONNECT_SECONDS_MAX) as client:
             fingerprint = Digests(options.hmac_key).fingerprint
             check_key(client, fingerprint, forget_records=options.forget_records)
-    except (OtherKeyError, redis.RedisError) as error:
+    except (OtherKeyError, *clients.STORE_ERRORS) as error:
         raise ServeError(str(error)) from None
 
 

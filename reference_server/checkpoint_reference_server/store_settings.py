@@ -74,14 +74,12 @@ def read_settings(url: str) -> StoreSettings:
     Raises:
         StoreError: it does not answer.
     """
-    import redis
-
     try:
         with clients.one_client(url, CONNECT_SECONDS_MAX) as client:
             is_cluster = clients.is_cluster(client)
         with clients.primaries(url, CONNECT_SECONDS_MAX) as primaries:
             nodes = tuple(NodeSettings.of(primary) for primary in primaries)
-    except (redis.RedisError, redis.RedisClusterException, OSError) as error:
+    except (*clients.STORE_ERRORS, OSError) as error:
         raise StoreError(
             f"the store at {without_password(url)} does not tell its settings "
             f"({type(error).__name__}). Is it up, and may its user run INFO?"

@@ -1,11 +1,13 @@
 """The change of the HMAC key: no claim under one key while records of another live (WC-ID-5)."""
 
 import asyncio
+import gc
 import re
 import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_server import (
@@ -24,7 +26,9 @@ from real_server import (
     told,
     wait_until,
 )
+from redis.exceptions import RedisClusterException
 from test_serve import PROGRAM
+from topologies import SLOTS, free_port, nodes
 
 from checkpoint_reference_server import key_change
 from checkpoint_reference_server.digests import Digests
@@ -48,10 +52,10 @@ def own() -> Iterator[OwnStore]:
         yield store
 
 
-def refused_to_start(own: OwnStore, key: str) -> str:
+def refused_to_start(url: str, key: str) -> str:
     """What a server with a key says that does not start."""
     process = start_process(
-        ("--port", "0", "--exit-with-input", "--valkey-url", own.url),
+        ("--port", "0", "--exit-with-input", "--valkey-url", url),
         env=environment(**{KEY_VARIABLE: key}),
     )
     out, err = process.communicate(timeout=SECONDS_MAX)
@@ -95,7 +99,7 @@ def test_another_key_does_not_start_while_records_may_live(own: OwnStore) -> Non
         told(client, claim())
         wait_until(lambda: is_marked(own, OLD), "the store is marked")
     own.admin.pexpire(MARK_KEY, 600_500)
-    said = refused_to_start(own, NEW)
+    said = refused_to_start(own.url, NEW)
     left = re.search(r"may live for another (\d+) s\.", said.replace("\n", " "))
     assert left is not None
     assert 500 < int(left[1]) <= 600
@@ -161,7 +165,7 @@ def test_the_key_is_changed_by_drain(own: OwnStore, tmp_path: Path) -> None:
         applied = told(client, same(request, "abandon", generation=1))
         assert applied["abandoned"] is True
         assert process.poll() is None
-        assert NEW not in refused_to_start(own, NEW)
+        assert NEW not in refused_to_start(own.url, NEW)
         (record,) = own.admin.scan_iter(match="wc:{*")
         own.admin.pexpire(record, 1)
         process.communicate(timeout=SECONDS_MAX)
@@ -246,3 +250,49 @@ def test_a_store_that_is_emptied_meanwhile_is_nobody_else_s() -> None:
     asyncio.run(mark.keep(0.0))
     assert store.said == [f"GET {MARK_KEY}", f"SET {MARK_KEY}", f"GET {MARK_KEY}"]
     assert mark._ours
+
+
+class Unreachable:
+    """A cluster of which no node answers."""
+
+    async def get(self, _: str) -> None:
+        """Nobody to ask; and this is no kind of the library's other errors."""
+        raise RedisClusterException("no node answers")
+
+
+def test_a_cluster_that_is_away_is_no_fault_of_the_look() -> None:
+    """Nothing is left in the log for each second of it; the claims themselves tell."""
+
+    async def run() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+        mark = KeyMark(Unreachable(), "ours")  # type: ignore[arg-type]  # all that it is asked
+        assert mark.holds()
+        looking = mark._looking
+        assert looking is not None
+        await asyncio.wait([looking])
+        del looking
+        gc.collect()
+        return told
+
+    assert asyncio.run(run()) == []
+
+
+@pytest.mark.parametrize("command", ["serve", "pause"])
+def test_a_cluster_without_the_slot_of_what_is_asked_is_told_in_a_sentence(command: str) -> None:
+    """And by no traceback."""
+    with nodes() as started:
+        node = started.start("--cluster-enabled", "yes", port=free_port(bus=True))
+        slot = int(node.call("CLUSTER", "KEYSLOT", MARK_KEY if command == "serve" else FLAG_KEY))
+        node.call("CLUSTER", "ADDSLOTSRANGE", 0, slot - 1, slot + 1, SLOTS - 1)
+        if command == "serve":
+            said = refused_to_start(node.url, OLD)
+        else:
+            process = start_process(
+                ("pause", "--valkey-url", node.url), env=environment(), command=PROGRAM
+            )
+            _, err = process.communicate(timeout=SECONDS_MAX)
+            assert process.returncode == 2, err
+            said = err.decode()
+    assert "Traceback" not in said
+    assert f'Slot "{slot}" not covered' in said
