@@ -99,6 +99,8 @@ class ClusterSteps(Steps):
             # The keywords and not the node: a map that was read anew has other objects.
             kind, keywords = node.connection_class, node.connection_kwargs
             self._nodes[node.name] = Multiplexer(
-                lambda: kind(**keywords), wait_replicas=self._wait_replicas
+                lambda: kind(**keywords),
+                wait_replicas=self._wait_replicas,
+                asks_role=False,  # by ``MOVED`` one that became a replica tells who has the slot
             )
         return self._nodes[node.name]

@@ -18,9 +18,14 @@ The mark is a write of its own, because ``WAIT`` waits for what was written on i
 and for nothing else. A claim may be told ``reused`` for what another process wrote a moment ago:
 without the mark, ``WAIT`` would return at once, and a fail-over could still take that claim away.
 
-A connection that is lost, or on which nothing was answered in time, is given up whole: what was
-under way may or may not have been applied, and is never sent again (WC-ERR-5). The next command
-makes a new one.
+Ahead of all, and now and then, a server is asked its role (``ROLE``; not a cluster's, which says
+``MOVED``). A primary that was made a replica, and whose clients nobody killed, refuses what writes
+and goes on answering what only reads: a holder would be told that it holds what the new primary has
+given to another (WC-CONC-1).
+
+A connection that is lost, that leads to a replica, or on which nothing was answered in time, is
+given up whole: what was under way may or may not have been applied, and is never sent again
+(WC-ERR-5). The next command makes a new one.
 """
 
 import asyncio
@@ -48,6 +53,7 @@ that waits in vain, the next one must still have time to do the same."""
 MARK_PREFIX: Final = "wc:mark:"
 MARK_LIFE_MS: Final = 1000
 _WATCH_SECONDS: Final = 0.25
+"""How often it is looked for silence, and the role asked for."""
 _NOT_ENOUGH: Final = object()
 """In place of an answer that has not come whole."""
 
@@ -67,16 +73,22 @@ class _UnderWay(NamedTuple):
     closes_batch: bool = False
     """Whether it is the answer to ``WAIT``."""
     is_mark: bool = False
+    is_role: bool = False
 
 
 class Multiplexer:
     """One connection at a time, made when it is needed and again after it was lost."""
 
     def __init__(
-        self, make_connection: Callable[[], AbstractConnection], *, wait_replicas: int = 0
+        self,
+        make_connection: Callable[[], AbstractConnection],
+        *,
+        wait_replicas: int = 0,
+        asks_role: bool = True,
     ) -> None:
         self._make_connection = make_connection
         self._wait_replicas = wait_replicas
+        self._asks_role = asks_role
         self._carrier: _Carrier | None = None
 
     def send(
@@ -94,7 +106,9 @@ class Multiplexer:
         """
         carrier = self._carrier
         if carrier is None or carrier.is_over:
-            carrier = self._carrier = _Carrier(self._make_connection, self._wait_replicas)
+            carrier = self._carrier = _Carrier(
+                self._make_connection, self._wait_replicas, asks_role=self._asks_role
+            )
         return carrier.send(command, step_key, asking=asking)
 
     async def aclose(self) -> None:
@@ -111,10 +125,15 @@ class _Carrier(asyncio.Protocol):
     """
 
     def __init__(
-        self, make_connection: Callable[[], AbstractConnection], wait_replicas: int
+        self,
+        make_connection: Callable[[], AbstractConnection],
+        wait_replicas: int,
+        *,
+        asks_role: bool,
     ) -> None:
         self._make_connection = make_connection
         self._wait_replicas = wait_replicas
+        self._asks_role = asks_role
         self._wait = _packed("WAIT", wait_replicas, int(WAIT_SECONDS_MAX * 1000))
         self._outgoing: list[bytes] = []
         self._last_step_key: str | None = None
@@ -137,6 +156,8 @@ class _Carrier(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._task = self._loop.create_task(self._carry())
+        if asks_role:
+            self._ask_role()  # before all that is sent on it
 
     def send(
         self, command: Sequence[str | int], step_key: str | None, *, asking: bool
@@ -177,7 +198,7 @@ class _Carrier(asyncio.Protocol):
                     await connection.connect()
                 self._take_over(connection._reader, connection._writer.transport)  # noqa: SLF001 - decision 0007
                 self._flush()
-                self._look()
+                self._look_again()
                 await self._ended
             finally:
                 self._transport = None
@@ -201,9 +222,16 @@ class _Carrier(asyncio.Protocol):
         """The store, or the way to it, is gone."""
         self._end(exc)
 
-    def _look(self) -> None:
-        """End it where nothing was answered for too long; look again in a while."""
+    def _ask_role(self) -> None:
+        self._outgoing.append(_ROLE)
+        self._under_way.append(_UnderWay(None, self._loop.time(), is_role=True))
+        self._flush()
+
+    def _look_again(self) -> None:
         self._look_timer = self._loop.call_later(_WATCH_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """End it where nothing was answered for too long, or no primary is there any more."""
         if self._under_way:
             # Those of whom something is held have waited longer than anything that is under way:
             # to connect may take two seconds, and a store that takes the steps and then freezes
@@ -211,6 +239,10 @@ class _Carrier(asyncio.Protocol):
             since_seconds = self._held[0][2] if self._held else self._under_way[0].since_seconds
             if self._loop.time() - since_seconds > STORE_ANSWER_SECONDS_MAX:
                 self._end(redis.TimeoutError("the store says nothing"))
+                return
+        if self._asks_role:
+            self._ask_role()
+        self._look_again()
 
     def _end(self, reason: BaseException | None) -> None:
         """Take no more, and tell whoever waits."""
@@ -266,7 +298,7 @@ class _Carrier(asyncio.Protocol):
         if not self._under_way:
             self._end(InvalidResponse("an answer that nobody asked for"))
             return
-        future, since_seconds, step_key, closes_batch, is_mark = self._under_way.popleft()
+        future, since_seconds, step_key, closes_batch, is_mark, is_role = self._under_way.popleft()
         if is_mark:
             self._is_marked = not isinstance(answer, ResponseError)
         elif closes_batch:
@@ -277,6 +309,8 @@ class _Carrier(asyncio.Protocol):
                 self._held.append((future, answer, since_seconds))
             else:
                 _settle(future, answer)
+        elif is_role and isinstance(answer, list) and answer[0] == _REPLICA:
+            self._end(ReadOnlyError("the server there is a replica"))
         if self.is_over:
             self._end(None)
 
@@ -300,6 +334,11 @@ def _tag(key: str) -> str:
 def _packed(*command: str | int) -> bytes:
     packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # typed as of one word
     return packed
+
+
+_ROLE: Final = _packed("ROLE")
+_REPLICA: Final = "slave"
+"""As ``ROLE`` has it. Where a user may not ask, it answers with an error and nothing is known."""
 
 
 def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:

@@ -259,6 +259,15 @@ def test_workflows_lie_on_every_node_of_a_cluster(cluster: list[Node], on_cluste
     assert min(counts) > 0
 
 
+def test_the_nodes_of_a_cluster_are_not_asked_for_their_role(
+    cluster: list[Node], on_cluster: Server
+) -> None:
+    """A step is sent on by MOVED, where a connection to a replica would be given up with it."""
+    with on_cluster.client() as client:
+        assert told(client, claim())["acquired"] is True
+    assert not any("cmdstat_role" in node.admin.info("commandstats") for node in cluster)
+
+
 def test_an_operator_pauses_a_cluster_by_any_node(cluster: list[Node], on_cluster: Server) -> None:
     """WC-ERR-7: the flag lies in one slot, wherever that is."""
 

@@ -36,21 +36,28 @@ from checkpoint_reference_server.steps import SingleSteps
 from checkpoint_reference_server.tool import Tool
 
 KEY = "wc:{workflow}"
+PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+REPLICA = b"*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:0\r\n"
 Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
 async def store(
-    *conversations: Conversation, authority: trustme.CA | None = None
+    *conversations: Conversation, authority: trustme.CA | None = None, hangs_up: bool = False
 ) -> AsyncIterator[Callable[[], AbstractConnection]]:
     """A server that holds one conversation after the other, each on a connection of its own.
 
-    With an authority, it speaks TLS by a certificate of that one's.
+    Behind the first command on each, which asks for its role and is answered: a primary's. With an
+    authority, it speaks TLS by a certificate of that one's; one that hangs up says nothing at all.
     """
     left = list(conversations)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if hangs_up:
+                return
+            assert await _words(reader) == ["ROLE"]
+            writer.write(PRIMARY)
             await left.pop(0)(reader, writer)
         finally:
             writer.close()
@@ -84,6 +91,12 @@ async def commands(reader: asyncio.StreamReader, count: int) -> list[list[str]]:
 
 
 async def _command(reader: asyncio.StreamReader) -> list[str]:
+    while (words := await _words(reader)) == ["ROLE"]:
+        reader._transport.write(PRIMARY)  # type: ignore[attr-defined]  # it is asked now and then
+    return words
+
+
+async def _words(reader: asyncio.StreamReader) -> list[str]:
     words = []
     for _ in range(int((await reader.readline())[1:])):
         await reader.readline()
@@ -137,7 +150,8 @@ def test_the_store_may_begin_before_a_long_turn_ends(
 
             class Spied:
                 def write(self, data: bytes) -> None:
-                    writes.append(data.count(b"ECHO"))
+                    if b"ECHO" in data:
+                        writes.append(data.count(b"ECHO"))
                     transport.write(data)
 
             one._carrier._transport = Spied()  # type: ignore[assignment]
@@ -202,11 +216,8 @@ def test_what_is_under_way_on_a_lost_connection_fails_and_the_next_makes_another
 def test_a_connection_that_ended_before_it_was_used_is_not_waited_for() -> None:
     """Its end was told to the library, and not again to whoever reads it from then on."""
 
-    async def hangs_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
-        pass
-
     async def run() -> BaseException | None:
-        async with store(hangs_up) as connection:
+        async with store(hangs_up=True) as connection:
 
             def ended() -> Any:
                 one: Any = connection()
@@ -258,16 +269,19 @@ def test_silence_is_the_end_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(multiplexer, "_WATCH_SECONDS", 0.01)
 
     async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        assert await reader.read(65536)
-        assert await reader.read() == b""  # it is hung up
+        while await reader.read(65536):
+            pass
+        hung_up.set()
 
     async def run() -> None:
         async with store(silent) as connection:
             one = Multiplexer(connection)
             with pytest.raises(redis.ConnectionError, match="was lost"):
                 await asyncio.wait_for(one.send("ANYTHING"), 10)
+            await asyncio.wait_for(hung_up.wait(), 10)
             await one.aclose()
 
+    hung_up = asyncio.Event()
     asyncio.run(run())
 
 
@@ -277,7 +291,7 @@ def test_no_more_is_taken_than_can_wait() -> None:
     async def run() -> None:
         async with store() as connection:
             one = Multiplexer(connection)
-            waiting = [one.send("PING") for _ in range(COMMANDS_MAX)]
+            waiting = [one.send("PING") for _ in range(COMMANDS_MAX - len(["ROLE"]))]
             with pytest.raises(redis.ConnectionError, match="too many"):
                 await one.send("PING")
             await one.aclose()
@@ -372,6 +386,43 @@ def test_a_server_that_is_no_primary_any_more_is_left() -> None:
             return answer
 
     assert asyncio.run(run()) == 1
+
+
+def test_a_server_that_was_made_a_replica_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although it still answers what only reads: by then that may be old (WC-CONC-1)."""
+    monkeypatch.setattr(multiplexer, "_WATCH_SECONDS", 0.01)
+
+    async def demoted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b":1\r\n")
+        assert await _words(reader) == ["ROLE"]
+        # Whatever was sent behind the question is answered as well, and nobody is told.
+        second.append(one.send("EVALSHA", "SECOND"))
+        writer.write(REPLICA + b":2\r\n")
+        await reader.read()
+
+    async def primary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await commands(reader, 1)
+        writer.write(b":3\r\n")
+        await reader.read()
+
+    one: Multiplexer
+    second: list[asyncio.Future[object]] = []
+
+    async def run() -> list[object]:
+        nonlocal one
+        async with store(demoted, primary) as connection:
+            one = Multiplexer(connection)
+            first = await one.send("EVALSHA", "FIRST")
+            while not second:
+                await asyncio.sleep(0)
+            with pytest.raises(redis.ConnectionError, match="was lost") as lost:
+                await second[0]
+            third = await one.send("EVALSHA", "THIRD")
+            await one.aclose()
+            return [first, str(lost.value.__cause__), third]
+
+    assert asyncio.run(run()) == [1, "the server there is a replica", 3]
 
 
 class ShiftedLoop(asyncio.SelectorEventLoop):

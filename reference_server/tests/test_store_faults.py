@@ -396,6 +396,34 @@ def test_a_store_that_refuses_the_write_is_unavailable_and_keeps_its_records(
     assert told(client, same(request, "abandon", generation=1))["abandoned"] is True
 
 
+def test_a_primary_that_became_a_replica_tells_nothing_any_more(
+    own: OwnStore, client: Client
+) -> None:
+    """WC-CONC-1: who holds what is by now another's to say, also while the name leads here."""
+    request = claim()
+    assert told(client, request)["acquired"] is True
+    with read_only(own):
+        wait_until(lambda: send(client, status(request)).status != 200, "the server has found out")
+        # By a connection that is made anew each time.
+        for body in (status(request), request, same(request, "abandon", generation=2)):
+            is_unavailable(send(client, body))
+        assert get(client, HEALTH_PATH).status == 503
+    assert told(client, request)["reused"] is True
+
+
+def test_a_store_that_does_not_tell_its_role_is_used_all_the_same(
+    own: OwnStore, client: Client
+) -> None:
+    """Where a provider forbids the question, nothing is known."""
+    own.admin.execute_command("ACL", "SETUSER", "default", "-role")  # type: ignore[no-untyped-call]
+    try:
+        own.admin.client_kill_filter(skipme=True, _type="normal")  # so that it is asked first
+        wait_until(lambda: send(client, claim()).status == 200, "a step is taken")
+        assert own.admin.info("commandstats")["cmdstat_role"]["rejected_calls"] > 0
+    finally:
+        own.admin.execute_command("ACL", "SETUSER", "default", "+role")  # type: ignore[no-untyped-call]
+
+
 def _content(own: OwnStore) -> dict[Any, Any]:
     keys = sorted(own.admin.scan_iter(match=f"{KEY_PREFIX}{{*"))
     return {key: own.admin.hgetall(key) for key in keys}
