@@ -227,14 +227,14 @@ def _form_of_problem(
     said = members.get("status")
     one_of = " or ".join(map(str, statuses))
     if http_status is None:
-        if said not in statuses or type(said) is not int:
+        if as_integer(said) not in statuses:
             yield Fault(
                 rules=("WC-MCP-3", "WC-ERR-1"),
                 what=f"the `status` of {code}",
                 expected=f"{one_of}, as over HTTP",
                 got=shown(members, "status"),
             )
-    elif http_status not in statuses or said != http_status or type(said) is not int:
+    elif http_status not in statuses or as_integer(said) != http_status:
         yield Fault(
             rules=("WC-ERR-1",),
             what=f"the status of {code}",
@@ -271,7 +271,7 @@ def _form_of_problem(
 
 
 def _retry_after(members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
-    seconds = members.get("retry_after_seconds")
+    seconds = as_integer(members.get("retry_after_seconds"))
     if not ERRORS[code].retry:
         if "retry_after_seconds" in members:
             yield Fault(
@@ -281,7 +281,7 @@ def _retry_after(members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
                 got=shown(members, "retry_after_seconds"),
             )
         return
-    if not _is_seconds(seconds):
+    if seconds is None or seconds < 1:
         yield Fault(
             rules=("WC-ERR-3",),
             what=f"`retry_after_seconds` of {code}",
@@ -290,16 +290,22 @@ def _retry_after(members: dict[str, Any], code: ErrorCode) -> Iterable[Fault]:
         )
 
 
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def as_integer(value: object) -> int | None:
+    """A JSON number as an integer, if it is one; whether 60.0 is, is unspecified (WC-IN-2)."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _retry_after_header(
     answer: HttpAnswer, members: dict[str, Any], code: ErrorCode
 ) -> Iterable[Fault]:
-    seconds = members.get("retry_after_seconds")
-    # What is wrong with the member is said already.
-    if ERRORS[code].retry and _is_seconds(seconds) and answer.header("retry-after") != str(seconds):
+    if not ERRORS[code].retry:
+        return
+    seconds = as_integer(members.get("retry_after_seconds"))
+    if seconds is None or seconds < 1:
+        return  # what is wrong with the member is said already
+    if answer.header("retry-after") != str(seconds):
         yield Fault(
             rules=("WC-ERR-3",),
             what="the Retry-After header",

@@ -29,6 +29,7 @@ from checkpoint_conformance.answers import (
     Problem,
     Result,
     Unknown,
+    as_integer,
     json_object,
     read,
 )
@@ -547,7 +548,8 @@ def _shut_out(error: ProtocolError) -> TargetGoneError:
 def wait_seconds(came: Answer) -> float:
     """How long a refusal asks to wait, within reason and whatever it says."""
     asked = came.members.get("retry_after_seconds") if isinstance(came, Problem) else None
-    if not isinstance(asked, int) or isinstance(asked, bool):
+    asked = as_integer(asked)
+    if asked is None:
         return 1
     return min(max(asked, 1), RATE_LIMIT_WAIT_SECONDS_MAX)
 

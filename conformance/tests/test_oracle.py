@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from checkpoint_conformance.answers import read
+from checkpoint_conformance.answers import as_integer, read
 from checkpoint_conformance.client import Exchange, HttpAnswer, Lost, LostReason
 from checkpoint_conformance.clock import FrozenClock
 from checkpoint_conformance.oracle import Judgement, Oracle
@@ -287,7 +287,8 @@ WRONG = [
     Wrong("a member more", [CLAIM], STATUS, put(holder_hash="x"), ("WC-VIEW-1",)),
     Wrong("a member less", [CLAIM], STATUS, put(observed_at=...), ("WC-VIEW-1",)),
     Wrong("true for 1", [CLAIM], STATUS, put(generation=True), ("WC-STATUS-2",)),
-    Wrong("15.0 for 15", [], CLAIM, put(claim_ttl_seconds_remaining=60.0), ("WC-TIME-6",)),
+    Wrong("text for 1", [CLAIM], STATUS, put(generation="1"), ("WC-STATUS-2",)),
+    Wrong("60.5 for 60", [], CLAIM, put(claim_ttl_seconds_remaining=60.5), ("WC-TIME-6",)),
     Wrong(
         "evidence stays",
         [CLAIM, FAIL],
@@ -351,6 +352,17 @@ WRONG = [
         ("WC-IN-1",),
     ),
 ]
+
+
+def test_an_integer_may_be_written_with_a_fraction() -> None:
+    """Whether it is one is unspecified (WC-IN-2), so nobody is blamed for it."""
+    wire = Wire()
+    status, members = wire.right(STATUS)
+    assert wire.judge(STATUS, status, {**members, "status": 404.0}).faults == ()
+    status, members = wire.right(CLAIM)
+    changed = put(generation=1.0, claim_ttl_seconds_remaining=60.0)(members)
+    assert wire.judge(CLAIM, status, changed).faults == ()
+    assert [as_integer(n) for n in (2, 2.0, 2.5, True, "2", None)] == [2, 2, None, None, None, None]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name.replace(" ", "-"))
