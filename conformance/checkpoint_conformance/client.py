@@ -156,12 +156,13 @@ class Outgoing:
 
 
 def outgoing(address: Address, method: str, path: str, body: bytes, headers: Headers) -> Outgoing:
-    """Write a request.
+    """Write a request; its length is said, unless a header says that it comes in chunks.
 
     Raises:
         h11.LocalProtocolError: a header is none.
     """
-    length = len(body) if body or method == "POST" else None
+    in_chunks = any(name == "transfer-encoding" for name, _ in headers)
+    length = len(body) if (body or method == "POST") and not in_chunks else None
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES_MAX)
     request = _request(
         address.host_header, method, address.base_path + path, tuple(headers), length

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.acceptance import members_by_action
-from checkpoint_conformance.answers import Fault, Problem, json_object
+from checkpoint_conformance.answers import Fault, Problem, Result, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
 from checkpoint_conformance.conversations import IN_FLIGHT_MAX, hold_all
@@ -36,7 +36,7 @@ from checkpoint_model import (
     Status,
     format_request,
 )
-from checkpoint_model.vocabulary import BODY_BYTES_MAX
+from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS
 
 _BAD: Final = 400
 _TOO_LONG: Final = 413
@@ -347,6 +347,25 @@ def _accepts(
     )
 
 
+def _too_long_in_chunks(run: Run) -> None:
+    """WC-IN-4 where no length is said before: such a body may be refused as any other, and is not
+    decided."""
+    cast, session = Cast(), run.session()
+    session.send(cast.claim(cast.ann))
+    body = session.body(Abandon(holder=cast.ann, generation=1)).ljust(BODY_BYTES_MAX + 1)
+    _, came = session.ask(body, (*JSON_HEADERS, ("transfer-encoding", "chunked")))
+    if isinstance(came, Result) or (isinstance(came, Problem) and ERRORS[came.code].decided):
+        session.fail(
+            Fault(
+                rules=("WC-IN-4",),
+                what=f"the body has {BODY_BYTES_MAX + 1} bytes, and comes in chunks",
+                expected=f"{_TOO_LONG} INVALID_INPUT",
+                got=session.sequence[-1].answered,
+            )
+        )
+    session.send(Status(holder=cast.ann))
+
+
 def _accepts_framing(run: Run) -> None:
     cast, session = Cast(), run.session()
     session.send(cast.claim(cast.ann))
@@ -363,6 +382,8 @@ def _accepts_framing(run: Run) -> None:
 def input_checks(run: Run) -> None:
     """Both halves of WC-IN-1's *exactly when*."""
     refused(run)
+    if run.tally.binding is Binding.HTTP:
+        run.attempt(_too_long_in_chunks, run)
     accepted(run)
 
 

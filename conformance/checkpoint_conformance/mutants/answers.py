@@ -68,6 +68,12 @@ def _unzips(message: Message, forward: Forward) -> HttpAnswer:
     return forward(replace(message, headers=headers, body=body))
 
 
+def _takes_any_length_in_chunks(message: Message, forward: Forward) -> HttpAnswer:
+    if message.headers.get("transfer-encoding") == "chunked":
+        return forward(replace(message, body=message.body.rstrip()))
+    return forward(message)
+
+
 def _drop_unknown(message: Message, forward: Forward) -> HttpAnswer:
     kept = {name: value for name, value in message.json.items() if name != "comment"}
     return forward(replace(message, body=json.dumps(kept).encode()) if message.json else message)
@@ -632,6 +638,13 @@ ANSWERS: tuple[Mutant, ...] = (
         "Answers 500 to a body that is nested a hundred deep.",
         always(_faults_on_deep_nesting),
         inputs.refused,
+        "WC-IN-4",
+    ),
+    _mutant(
+        "any-length-in-chunks",
+        "Holds a body to the greatest length where its length is said before, and not in chunks.",
+        always(_takes_any_length_in_chunks),
+        inputs.input_checks,
         "WC-IN-4",
     ),
     _mutant(
