@@ -10,11 +10,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from click.testing import CliRunner
+from looking_away import Quiet
 from simulated import EPOCH_MS, Load
 from storms import claim_calls, mixed_calls, with_members, write_history
 
 from checkpoint_conformance import judging
-from checkpoint_conformance.client import Lost, LostReason
+from checkpoint_conformance.checks.storm import take_failures
+from checkpoint_conformance.client import Address, Lost, LostReason
 from checkpoint_conformance.history import (
     Call,
     ClockStep,
@@ -30,6 +32,7 @@ from checkpoint_conformance.judging import (
     write_judgement,
 )
 from checkpoint_conformance.judging_commands import recheck
+from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_model import format_timestamp
 from checkpoint_model.linearizability import Answered
 
@@ -337,6 +340,21 @@ def test_a_budget_that_is_spent_is_a_failure(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "could not be decided within 5 steps" in result.output
     assert "broken" not in result.output
+
+
+def test_a_budget_that_is_spent_leaves_a_check_incomplete_and_breaks_no_rule(
+    tmp_path: Path,
+) -> None:
+    """What says nothing against the target is no failure of it, in the short storm as in faults."""
+    calls = mixed_calls(0, replace(MIXED, workflows=1))
+    judged = only(judge(write_history(tmp_path / "a.jsonl", calls), steps_max=5))
+    target = Target(address=Address.parse("http://127.0.0.1:9"))
+    run = Run(target=target, profile=PROFILES["quick"], seed=1, progress=Quiet())
+    take_failures(run, judged, "the short storm")
+    assert run.tally.failures == {}
+    (why,) = run.tally.incomplete
+    assert why.startswith("the short storm: whether one order explains every answer: ")
+    assert why.endswith("it could not be decided within 5 steps of the model")
 
 
 def test_a_workflow_with_many_lost_answers_is_decided_in_few_steps(tmp_path: Path) -> None:

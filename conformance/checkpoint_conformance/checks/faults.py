@@ -26,7 +26,7 @@ from checkpoint_conformance.answers import (
     json_object,
     read,
 )
-from checkpoint_conformance.checks.storm import WORKFLOWS, Crowd, failure_of
+from checkpoint_conformance.checks.storm import WORKFLOWS, Crowd, take_failures
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import (
     JSON_HEADERS,
@@ -210,8 +210,7 @@ def _staged(run: Run) -> Iterator[_Stage]:
 
 def _take(run: Run, judged: Mapping[str, Any]) -> None:
     """Turn what was judged into hits, failures and figures of this run."""
-    for failure in judged["failures"]:
-        run.tally.fail(failure_of(run, judged, failure))
+    take_failures(run, judged, "under faults")
     for why in judged["incomplete_because"]:
         run.tally.leave_out(f"under faults: {why}")
     run.tally.hit(*["WC-PRIV-5"] * judged["rules"].get("WC-PRIV-5", {}).get("hits", 0))

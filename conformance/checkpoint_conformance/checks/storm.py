@@ -17,7 +17,7 @@ from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import JSON_HEADERS, Client
 from checkpoint_conformance.folders import temporary_folder
 from checkpoint_conformance.history import HistoryWriter, begin_header, call_of
-from checkpoint_conformance.judging import judge_folder
+from checkpoint_conformance.judging import UNDECIDED, judge_folder
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import fresh_identity, fresh_key
 from checkpoint_conformance.tally import Failure, Sent, in_short
@@ -190,8 +190,7 @@ def _round(run: Run, clients: Sequence[Client], writer: HistoryWriter, number: i
 
 def _take(run: Run, judged: Mapping[str, Any]) -> None:
     """Turn what was judged into hits and failures of this run."""
-    for failure in judged["failures"]:
-        run.tally.fail(failure_of(run, judged, failure))
+    take_failures(run, judged, "the short storm")
     for _ in range(judged["lost"] + judged["not_told"]):
         run.tally.lose("nothing came that tells what was decided", "a request of the short storm")
     if judged["decided"]:
@@ -200,6 +199,15 @@ def _take(run: Run, judged: Mapping[str, Any]) -> None:
         run.tally.leave_out(f"the short storm: {why}")
     for rule in ("WC-CONC-1", "WC-CONC-2", "WC-CONC-3"):
         run.tally.hit(*[rule] * judged["rules"].get(rule, {}).get("hits", 0))
+
+
+def take_failures(run: Run, judged: Mapping[str, Any], of: str) -> None:
+    """Tell what is broken; what could not be decided says nothing against the target."""
+    for failure in judged["failures"]:
+        if failure["kind"] == UNDECIDED:
+            run.tally.leave_out(f"{of}: {failure['what']}: {failure['got']}")
+            continue
+        run.tally.fail(failure_of(run, judged, failure))
 
 
 def failure_of(run: Run, judged: Mapping[str, Any], failure: Mapping[str, Any]) -> Failure:
