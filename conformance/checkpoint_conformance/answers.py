@@ -323,7 +323,9 @@ def _binding(answer: HttpAnswer, media_type: str) -> Iterable[Fault]:
             expected=media_type,
             got=_header(answer, "content-type"),
         )
-    directives = (answer.header("cache-control") or "").lower().replace(" ", "").split(",")
+    directives = [
+        part.strip() for part in (answer.header("cache-control") or "").lower().split(",")
+    ]
     if "no-store" not in directives:
         yield Fault(
             rules=("WC-HTTP-1",),

@@ -42,7 +42,14 @@ from checkpoint_conformance.controls import ControlError
 from checkpoint_conformance.launch import reference_server
 from checkpoint_conformance.mutants.answers import drop_unknown_members
 from checkpoint_conformance.mutants.leavings import of_record
-from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering, with_members
+from checkpoint_conformance.mutants.proxy import (
+    Forward,
+    Message,
+    Tamper,
+    tampering,
+    with_header,
+    with_members,
+)
 from checkpoint_conformance.rules import rules
 from checkpoint_conformance.run import PROFILES, Run, Target
 from checkpoint_conformance.session import TargetGoneError, fresh_identity
@@ -131,11 +138,16 @@ def _in_two_lines(message: Message, forward: Forward) -> HttpAnswer:
     return replace(answer, headers=(("cache-control", "private"), *answer.headers))
 
 
+def _after_a_tab(message: Message, forward: Forward) -> HttpAnswer:
+    return with_header(forward(message), "cache-control", "no-cache,\tNo-Store")
+
+
 RIGHT: list[tuple[str, Tamper]] = [
     ("the store is away now and then", every(61, refusing(503, "DEPENDENCY_UNAVAILABLE"))),
     ("a gateway fails now and then", every(61, HttpAnswer(status=502, headers=(), body=b"<p>"))),
     ("the rate is limited now and then", every(401, refusing(429, "RATE_LIMITED"))),
     ("Cache-Control in two lines", _in_two_lines),
+    ("Cache-Control with a tab", _after_a_tab),
 ]
 
 
