@@ -3,10 +3,11 @@
 import json
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn
 
-from checkpoint_conformance.answers import Fault, json_object
+from checkpoint_conformance.answers import Fault, Result, json_object
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import Headers
 from checkpoint_conformance.run import Check, Run
@@ -32,42 +33,54 @@ def identities(run: Run) -> None:
     """WC-ID-3: identities that are easily confused have different hashes and records."""
     pairs = [
         # The same text when namespace and key are put together …
-        (("", "w_w_"), ("w_", "w_")),
+        (("{scope}", "w_w_{unique}"), ("{scope}w_", "w_{unique}")),
         # … with a separator that somebody may have thought of …
-        (("", "w_"), (":", "w_")),
-        (("", "w_"), ("/", "w_")),
-        # … in another case, and in another namespace alone.
-        (("", "w_a"), ("", "w_A")),
-        (("-a", "w_"), ("-b", "w_")),
+        (("{scope}", "w_{unique}"), ("{scope}:", "w_{unique}")),
+        (("{scope}", "w_{unique}"), ("{scope}/", "w_{unique}")),
+        # … in another case, and in another namespace alone …
+        (("{scope}", "w_a{unique}"), ("{scope}", "w_A{unique}")),
+        (("{scope}", "w_{unique}a"), ("{scope}", "w_{unique}A")),
+        (("a{scope}", "w_{unique}"), ("A{scope}", "w_{unique}")),
+        (("{scope}-a", "w_{unique}"), ("{scope}-b", "w_{unique}")),
+        # … and in the last character of the longest that there are.
+        (("{scope:-<127}a", "w_{unique}"), ("{scope:-<127}b", "w_{unique}")),
+        (("{scope}", "w_{unique:-<63}a"), ("{scope}", "w_{unique:-<63}b")),
     ]
-    for (one_suffix, one_prefix), (other_suffix, other_prefix) in pairs:
-        scope, unique = fresh_identity().namespace, fresh_key("w")[2:]
-        one = Identity(namespace=scope + one_suffix, workflow_key=one_prefix + unique)
-        other = Identity(namespace=scope + other_suffix, workflow_key=other_prefix + unique)
-        with run.guarded():
-            _are_apart(run, one, other)
+    for pair in pairs:
+        run.attempt(_are_apart, run, pair)
 
 
-def _are_apart(run: Run, one: Identity, other: Identity) -> None:
+def _are_apart(run: Run, pair: Iterable[tuple[str, str]]) -> None:
     cast = Cast()
-    hashes = []
-    for identity in (one, other):
+    fresh = {"scope": fresh_identity().namespace, "unique": fresh_key("w")[2:]}
+    hashes: list[object] = []
+    for namespace, key in pair:
         session = run.session()
-        session.rename(identity)
-        # The oracle expects a record of its own for each; the namespaces are fresh.
-        session.send(Status())
+        session.rename(
+            Identity(namespace=namespace.format(**fresh), workflow_key=key.format(**fresh))
+        )
+        # The oracle expects a record of its own for each; the namespaces are fresh. One that is
+        # there already is first of all the other identity's.
+        exchange, came = session.ask(session.body(Status()))
+        if isinstance(came, Result) and came.members.get("workflow_hash") in hashes:
+            _are_one(session, hashes[0], "WC-STATUS-1")
+        session.judge_answer(Status(), exchange, came)
         told = session.send(cast.claim(cast.ann))
         hashes.append(told.members.get("workflow_hash"))
     if hashes[0] == hashes[1]:
-        session.fail(
-            Fault(
-                rules=("WC-ID-3",),
-                what="two identities have the same workflow_hash",
-                expected="different hashes for different identities",
-                got=str(hashes[0]),
-            )
-        )
+        _are_one(session, hashes[0])
     run.tally.hit("WC-ID-3")
+
+
+def _are_one(session: Session, workflow_hash: object, *also: str) -> NoReturn:
+    session.fail(
+        Fault(
+            rules=("WC-ID-3", *also),
+            what="two identities have the same workflow_hash",
+            expected="different hashes for different identities",
+            got=str(workflow_hash),
+        )
+    )
 
 
 def names_in_full(run: Run) -> None:

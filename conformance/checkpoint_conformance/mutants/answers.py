@@ -677,6 +677,27 @@ ANSWERS: tuple[Mutant, ...] = (
         "WC-CLAIM-5",
     ),
     _mutant(
+        "namespaces-in-small-letters",
+        "Tells namespaces apart without their case.",
+        always(_renamed("namespace", str.lower)),
+        http.identities,
+        "WC-ID-3",
+    ),
+    _mutant(
+        "namespaces-cut-short",
+        "Tells namespaces apart by their first 64 characters.",
+        always(_renamed("namespace", lambda name: name[:64])),
+        http.identities,
+        "WC-ID-3",
+    ),
+    _mutant(
+        "workflow-keys-cut-short",
+        "Tells workflow keys apart by their first 40 characters.",
+        always(_renamed("workflow_key", lambda name: name[:40])),
+        http.identities,
+        "WC-ID-3",
+    ),
+    _mutant(
         "observation-keys-cut-short",
         "Tells observation keys apart by their first 50 characters.",
         always(_renamed("observation_key", lambda name: name[:50])),
