@@ -29,6 +29,7 @@ _CHUNK: Final = 65536
 _WHOLE_BYTES_MAX: Final = 16384
 """A request that is no longer goes out in one piece, unless its last byte is to be held back."""
 _HTTP: Final = b"HTTP/"
+_EVENT_STREAM: Final = "text/event-stream"
 _USER_AGENT: Final = "workflow-checkpoint"
 _ACCEPT: Final = "application/json, application/problem+json"
 _REQUESTS_KEPT: Final = 1024
@@ -43,6 +44,7 @@ class LostReason:
     CUT: Final = "the connection was closed in the middle of an answer"
     NOT_HTTP: Final = "what came back is not HTTP"
     TOO_LONG: Final = "the answer is too long to be one of the contract's"
+    NOT_MET: Final = "no MCP client was let in"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +55,12 @@ class HttpAnswer:
     headers: tuple[tuple[str, str], ...]
     """Names in lower case, in the order in which they came."""
     body: bytes
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether its body is events, one after the other, and need not end."""
+        kind = (self.header("content-type") or "").partition(";")[0]
+        return kind.strip().lower() == _EVENT_STREAM
 
     def header(self, name: str) -> str | None:
         """A header by its lower-case name; one that was sent in several lines, joined to a list."""
@@ -387,7 +395,8 @@ def _tls() -> ssl.SSLContext:
 class Flight:
     """One request on its way: composed, released with its last byte, landed with its answer.
 
-    In between it may be loaded, which sends all but that last byte.
+    In between it may be loaded, which sends all but that last byte. One that is ``lost`` from the
+    start, because nobody would take it, is never sent.
     """
 
     def __init__(
@@ -398,6 +407,7 @@ class Flight:
         body: bytes,
         headers: Headers,
         deadline: float,
+        lost: Lost | None = None,
     ) -> None:
         self._client = client
         self._deadline = deadline
@@ -406,8 +416,10 @@ class Flight:
         self._path = client.address.base_path + path
         self._unsent = b""
         self._called_ns = 0
-        self._lost: Lost | None = None
+        self._lost = lost
         self._answer: HttpAnswer | None = None
+        if lost is not None:
+            return
         try:
             self._socket, surplus = client._open(deadline)  # noqa: SLF001
         except (OSError, UnicodeError) as error:  # Unicode: a host name
@@ -470,9 +482,11 @@ class Flight:
         return self.exchange()
 
     def enough(self, answer: HttpAnswer) -> bool:
-        """Whether no more of an answer need come than has; for answers that are streams."""
-        del answer
-        return False
+        """Whether no more of an answer need come than has; for answers that are streams.
+
+        One that was asked for by GET, as MCP's may be, says nothing for as long as nobody does.
+        """
+        return self._method == "GET" and answer.is_event_stream
 
     def exchange(
         self, *, binding: Binding = Binding.HTTP, request_id: int | None = None

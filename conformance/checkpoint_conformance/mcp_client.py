@@ -28,6 +28,7 @@ from checkpoint_conformance.client import (
     Headers,
     HttpAnswer,
     Lost,
+    LostReason,
 )
 from checkpoint_conformance.plain import plain
 from checkpoint_conformance.rules import Binding
@@ -36,7 +37,6 @@ from checkpoint_model.vocabulary import MCP_TOOL, TOOL_PATH
 SESSION_HEADER: Final = "mcp-session-id"
 REVISION_HEADER: Final = "mcp-protocol-version"
 _ACCEPT: Final = "application/json, text/event-stream"
-_EVENT_STREAM: Final = "text/event-stream"
 _META: Final = "io.modelcontextprotocol"
 TOLD_MAX: Final = 200
 """Characters of an answer that is not what was asked for."""
@@ -59,6 +59,17 @@ class Revision(StrEnum):
 
 class ProtocolError(Exception):
     """The server does not speak MCP with a client of some revision; the message says how."""
+
+
+class UnansweredError(ProtocolError):
+    """Nothing came that tells whether it does: a moment later it may.
+
+    Whoever judges by it asks again; see :meth:`Session.lose`.
+    """
+
+    def __init__(self, told: str, exchange: Exchange) -> None:
+        super().__init__(told)
+        self.exchange = exchange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +107,7 @@ class Endpoint:
 
         Raises:
             ProtocolError: it does not take such a client.
+            UnansweredError: whether it does is unknown.
         """
         with Client(self.address, headers=self.headers, seconds_max=self.seconds_max) as client:
             if revision is not None:
@@ -151,6 +163,7 @@ class Endpoint:
 
         Raises:
             ProtocolError: it does not say.
+            UnansweredError: it may yet.
         """
         met = self.introduced or self.meet()
         tools: list[dict[str, Any]] = []
@@ -200,9 +213,16 @@ class Endpoint:
     ) -> Exchange:
         """Send whatever is to be sent to the endpoint."""
         exchange = _MessageFlight(client, body, headers, request_id).go()
+        if isinstance(exchange.answer, HttpAnswer) and exchange.answer.status == 404:
+            self.forgotten()
         if self.heard is not None:
             self.heard(exchange)
         return exchange
+
+    def forgotten(self) -> None:
+        """The session is known no more: be introduced anew before what comes next."""
+        if self.introduced is not None and self.introduced.session_id is not None:
+            self.introduced = None
 
     def next_id(self) -> int:
         """A request id that this harness has not used with the server."""
@@ -277,11 +297,11 @@ def message_of(answer: HttpAnswer, request_id: int | None) -> dict[str, Any] | N
 
 def is_cut_stream(answer: HttpAnswer) -> bool:
     """Whether it is an event stream that ended before it answered anything."""
-    return _is_event_stream(answer) and not any(_responses(answer))
+    return answer.is_event_stream and not any(_responses(answer))
 
 
 def _responses(answer: HttpAnswer) -> Iterator[dict[str, Any]]:
-    for text in _events(answer.body) if _is_event_stream(answer) else [answer.body]:
+    for text in _events(answer.body) if answer.is_event_stream else [answer.body]:
         try:
             message = json.loads(text.decode("utf-8"))
         except (ValueError, RecursionError):
@@ -290,29 +310,27 @@ def _responses(answer: HttpAnswer) -> Iterator[dict[str, Any]]:
             yield message
 
 
-def _is_event_stream(answer: HttpAnswer) -> bool:
-    kind = (answer.header("content-type") or "").partition(";")[0]
-    return kind.strip().lower() == _EVENT_STREAM
-
-
 def result_of(exchange: Exchange, method: str) -> dict[str, Any]:
     """What a method other than a tool's call came to.
 
     Raises:
         ProtocolError: to no result.
+        UnansweredError: to nothing that tells.
     """
     answer = exchange.answer
     if isinstance(answer, Lost):
-        raise ProtocolError(f"{method} was not answered: {answer.why}")
-    message = message_of(answer, exchange.request_id) or {}
-    result = message.get("result")
-    if not isinstance(result, dict):
-        error = message.get("error")
-        told = answer.body.decode("utf-8", "replace") if error is None else json.dumps(error)
-        raise ProtocolError(
-            f"{method} was answered with HTTP {answer.status} {plain(told, TOLD_MAX)}"
-        )
-    return result
+        raise UnansweredError(f"{method} was not answered: {answer.why}", exchange)
+    message = message_of(answer, exchange.request_id)
+    result = None if message is None else message.get("result")
+    if isinstance(result, dict):
+        return result
+    error = None if message is None else message.get("error")
+    said = answer.body.decode("utf-8", "replace") if error is None else json.dumps(error)
+    told = f"{method} was answered with HTTP {answer.status} {plain(said, TOLD_MAX)}"
+    # As with a call: a gateway's, an internal fault, or a session that was forgotten.
+    if answer.status >= 500 or (answer.status == 404 and message is None):
+        raise UnansweredError(told, exchange)
+    raise ProtocolError(told)
 
 
 class McpClient(Client):
@@ -342,7 +360,8 @@ class McpClient(Client):
         """As :meth:`Client.compose`; a request to the tool is put into its envelope.
 
         Raises:
-            ProtocolError: the server was not met yet, and does not want to be.
+            ProtocolError: the server was not met yet, and does not want to be. (Where it cannot
+                be met at the moment, the call is lost.)
         """
         if (method, path) != ("POST", TOOL_PATH):
             return self._plain.compose(method, path, body, headers, deadline=deadline)
@@ -352,24 +371,26 @@ class McpClient(Client):
         self, arguments: bytes | None, headers: Headers = (), *, deadline: float | None = None
     ) -> Flight:
         """A call of the tool, its arguments byte for byte; None leaves them out."""
-        met = self.endpoint.introduced or self.endpoint.meet()
+        met, lost = self.endpoint.introduced, None
+        try:
+            met = met or self.endpoint.meet()
+        except UnansweredError as error:
+            lost = Lost(reason=LostReason.NOT_MET, detail=str(error))
         request_id = self.endpoint.next_id()
         text, own = envelope(
             "tools/call",
             call_params(arguments),
             request_id=request_id,
-            revision=met.revision,
-            session_id=met.session_id,
+            revision=None if met is None else met.revision,
+            session_id=None if met is None else met.session_id,
             name=MCP_TOOL,
         )
         others = [header for header in headers if header[0] != "content-type"]
-        return _MessageFlight(self, text, (*own, *others), request_id, deadline=deadline)
+        return _MessageFlight(self, text, (*own, *others), request_id, deadline=deadline, lost=lost)
 
     def forgotten(self) -> None:
-        """The session is known no more: be introduced anew before the next call."""
-        met = self.endpoint.introduced
-        if met is not None and met.session_id is not None:
-            self.endpoint.introduced = None
+        """The session is known no more."""
+        self.endpoint.forgotten()
 
     def close(self) -> None:
         """Close both connections."""
@@ -391,10 +412,11 @@ class _MessageFlight(Flight):
         request_id: int | None,
         *,
         deadline: float | None = None,
+        lost: Lost | None = None,
     ) -> None:
         self._request_id = request_id
         self._forgotten = client.forgotten
-        super().__init__(client, "POST", "", body, headers, client.deadline(deadline))
+        super().__init__(client, "POST", "", body, headers, client.deadline(deadline), lost)
 
     def go(self) -> Exchange:
         """Release it, and wait for its answer."""
@@ -410,9 +432,7 @@ class _MessageFlight(Flight):
 
     def enough(self, answer: HttpAnswer) -> bool:
         """Whether the answer is there though the stream has not ended."""
-        if not _is_event_stream(answer):
-            return False
-        return message_of(answer, self._request_id) is not None
+        return answer.is_event_stream and message_of(answer, self._request_id) is not None
 
 
 def _events(body: bytes) -> Sequence[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Final, ParamSpec, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from checkpoint_conformance.client import EXCHANGE_SECONDS_MAX, Address, Client
 from checkpoint_conformance.clock import Clock, FrozenClock, RunningClock
@@ -16,7 +16,7 @@ from checkpoint_conformance.logs import Logs
 from checkpoint_conformance.mcp_client import Endpoint, McpClient
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.session import LostError, Session, ViolationError
-from checkpoint_conformance.tally import Sent, Tally, Timing
+from checkpoint_conformance.tally import Failure, Sent, Tally, Timing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,8 +179,12 @@ MCP_SHARE: Final = 20
 MCP_EXAMPLES_MIN: Final = 20
 MCP_ROUNDS_MIN: Final = 2
 Parts = ParamSpec("Parts")
+Came = TypeVar("Came")
 ATTEMPTS_MAX: Final = 3
 """How often a fixed sequence is begun before it is left out."""
+PAUSE_SECONDS: Final = 2.0
+"""Before one is begun anew that would be a failure if it went on like this: a gateway answers for a
+server that starts again, asked at once, as often as one likes."""
 
 
 class Progress(Protocol):
@@ -350,18 +354,29 @@ class Run:
             pass  # counted where it was lost; the verdict says when there were too many
 
     def attempt(
-        self, part: Callable[Parts, None], *args: Parts.args, **kwargs: Parts.kwargs
-    ) -> None:
-        """Go through a fixed sequence; begin it anew when an answer was lost in the middle."""
-        for _ in range(ATTEMPTS_MAX):
+        self, part: Callable[Parts, Came], *args: Parts.args, **kwargs: Parts.kwargs
+    ) -> Came | None:
+        """Go through a fixed sequence; begin it anew when an answer was lost in the middle.
+
+        What it comes to; None where it ended early.
+        """
+        lost: list[Failure | None] = []
+        while len(lost) < ATTEMPTS_MAX:
             try:
-                part(*args, **kwargs)
+                return part(*args, **kwargs)
             except (ViolationError, ControlError) as error:
                 self.tally.fail(error.failure)
-            except LostError:
-                continue
-            return
-        self.leave_sequence_out()
+                return None
+            except LostError as error:
+                lost.append(error.failure)
+                if error.failure is not None and len(lost) < ATTEMPTS_MAX:
+                    time.sleep(PAUSE_SECONDS)
+        last = lost[-1]
+        if last is None or None in lost:
+            self.leave_sequence_out()
+        else:
+            self.tally.fail(last)
+        return None
 
     def leave_sequence_out(self) -> None:
         """Say that a fixed sequence was begun in vain as often as it may be."""

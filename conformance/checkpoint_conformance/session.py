@@ -12,6 +12,9 @@ One door to the tool, :meth:`Session.ask`, and what can come through it:
 5. 401 or 407 to credentials that were taken before  TargetGoneError
 6. anything else                                     for the caller, or the oracle, to judge
 
+Any other path has :meth:`Session.http` and :meth:`Session.expect`, where a 5xx is lost as well: it
+is a failure only where it comes each time (:meth:`Session.lose`).
+
 A check that provoked 2, 3 or 4 with a control says so, and gets them like anything else.
 """
 
@@ -49,7 +52,7 @@ from checkpoint_conformance.mcp_client import ProtocolError, arguments_of
 from checkpoint_conformance.oracle import Oracle
 from checkpoint_conformance.rules import Binding
 from checkpoint_conformance.tally import Failure, Move, Sent, Tally, in_short
-from checkpoint_model import ErrorCode, Identity, Request, Step, answer, format_request
+from checkpoint_model import ErrorCode, Identity, Request, Status, Step, answer, format_request
 from checkpoint_model.vocabulary import TOOL_PATH, Action
 
 LOST_IN_A_ROW_MAX: Final = 5
@@ -81,11 +84,16 @@ class LostError(Exception):
 
     Args:
         why: in words.
+        failure: what it is where it happens whenever the sequence is begun; None where that, too,
+            would say nothing against the target.
         answered: whether there was an answer, though one that says nothing of the outcome.
     """
 
-    def __init__(self, why: str, *, answered: bool = False) -> None:
+    def __init__(
+        self, why: str, failure: Failure | None = None, *, answered: bool = False
+    ) -> None:
         super().__init__(why)
+        self.failure = failure
         self.answered = answered
 
 
@@ -306,6 +314,49 @@ class Session:
             self._lose(exchange.answer.why, exchange)
         self._tally.answered()
         return exchange, exchange.answer
+
+    def expect(
+        self, status: int, rules: tuple[str, ...], method: str, path: str, body: bytes = b""
+    ) -> HttpAnswer:
+        """Send whatever request, and hold the status of its answer; ``rules`` ask for that one.
+
+        Raises:
+            ViolationError: it is another.
+            LostError: it tells nothing, as a gateway's 502 does not; see :meth:`lose`.
+            TargetGoneError: as :meth:`ask` does.
+        """
+        exchange, answer = self.http(method, path, body)
+        if answer.status != status:
+            fault = Fault(
+                rules=rules,
+                what=f"{method} {path}",
+                expected=str(status),
+                got=self.sequence[-1].answered,
+            )
+            if answer.status < 500:
+                self.fail(fault)
+            # Where 503 is expected the store is away on purpose, and the tool may well say so.
+            away = (ErrorCode.DEPENDENCY_UNAVAILABLE,) if status == 503 else ()
+            self.lose(exchange, fault, expecting=away)
+        return answer
+
+    def lose(
+        self, exchange: Exchange, fault: Fault, *, expecting: Collection[ErrorCode] = ()
+    ) -> NoReturn:
+        """End the sequence at an exchange that tells nothing, to be begun anew.
+
+        A 502 is a gateway's, whose server starts again; one that comes each time, while the tool
+        is answered each time, is the fault that is given.
+
+        Raises:
+            LostError: always, with the failure if the tool is answered at this moment.
+            TargetGoneError: as :meth:`ask` does.
+        """
+        failure, came = self._failure(fault), exchange.answer
+        why = came.why if isinstance(came, Lost) else f"HTTP {came.status} without a code"
+        self._tally.lose(why, self._named(exchange))
+        self.ask(self.body(Status()), expecting=expecting)
+        raise LostError(why, failure)
 
     def heard(self, exchange: Exchange) -> None:
         """Look at an exchange of which nothing is asked but that it repeats no identifier."""

@@ -22,6 +22,7 @@ import redis
 from looking_away import Quiet
 
 from checkpoint_conformance import session
+from checkpoint_conformance import run as run_module
 from checkpoint_conformance.checks import (
     CHECKS,
     controls,
@@ -554,6 +555,67 @@ def test_a_lost_answer_that_is_none_of_the_tool_s_is_no_fault(target: Target, ti
     else:
         assert seen == (0, 0)
         assert "lost its answers" in run.tally.incomplete[0]
+
+
+BAD_GATEWAY = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "always"])
+@pytest.mark.parametrize("everywhere", [False, True], ids=["elsewhere", "everywhere"])
+def test_a_gateway_that_fails_is_a_fault_only_for_good_and_beside_a_tool_that_answers(
+    target: Target, monkeypatch: pytest.MonkeyPatch, times: int, everywhere: bool
+) -> None:
+    """A 502 to health, other methods and other paths; to the tool too while all starts again."""
+    monkeypatch.setattr(run_module, "PAUSE_SECONDS", 0)
+    failed = Counter[tuple[str, str]]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        asked = (message.method, message.path.partition("/w_")[0])
+        failed[asked] += 1
+        fails = everywhere or not message.is_to_tool
+        return BAD_GATEWAY if fails and failed[asked] <= times else forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(replace(target, address=address))
+        http.health(run)
+        http.methods_and_paths(run)
+        run.close()
+    named = {rule for failure in run.tally.failures.values() for rule in failure.fault.rules}
+    hits = run.tally.hits["WC-HTTP-3"], run.tally.hits["WC-HTTP-2"]
+    if times == 1:
+        assert (named, hits, run.tally.incomplete) == (set(), (1, 8), [])
+    elif everywhere:
+        assert (named, hits) == (set(), (0, 0))
+        assert "lost its answers" in run.tally.incomplete[0]
+    else:
+        assert (named, hits, run.tally.incomplete) == ({"WC-HTTP-2", "WC-HTTP-3"}, (0, 0), [])
+        failure = run.tally.failures["WC-HTTP-3"]
+        assert (failure.fault.got, len(failure.sequence)) == ("502", 1)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "named"),
+    [(200, 503, set()), (503, 503, set()), (503, 500, {"WC-HTTP-3"})],
+    ids=["away unasked", "away as asked", "away and at fault"],
+)
+def test_a_store_that_is_away_by_both_accounts_breaks_no_rule_of_health(
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: int,
+    said: int,
+    named: set[str],
+) -> None:
+    """503 is what `/healthz` says then; one that says another 5xx is wrong all the same."""
+    monkeypatch.setattr(run_module, "PAUSE_SECONDS", 0)
+    away = refusing(503, "DEPENDENCY_UNAVAILABLE")
+    healthz = HttpAnswer(status=said, headers=(), body=b"{}")
+    with tampering(target.address, lambda m, _: away if m.is_to_tool else healthz) as address:
+        run = run_of(replace(target, address=address))
+        with suppress(TargetGoneError):
+            run.attempt(http.expect_health, run, expected)
+        run.close()
+    assert set(run.tally.failures) == named
+    assert run.tally.hits["WC-HTTP-3"] == (expected == said)
 
 
 def test_an_answer_that_was_lost_in_a_race_may_have_been_applied(target: Target) -> None:

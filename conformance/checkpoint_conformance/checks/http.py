@@ -172,16 +172,7 @@ def _plain(run: Run, method: str, path: str, status: int, rule: str) -> None:
         key, holder = f"w_{secrets.token_hex(16)}", f"h_{secrets.token_hex(16)}"
         session.know({"workflow_key": key, "holder": holder}, in_logs=False)
         path += f"/{key}?holder={holder}"
-    _, answer = session.http(method, path, body)
-    if answer.status != status:
-        session.fail(
-            Fault(
-                rules=(rule,),
-                what=f"{method} {path}",
-                expected=str(status),
-                got=session.sequence[-1].answered,
-            )
-        )
+    answer = session.expect(status, (rule,), method, path, body)
     allowed = {word.strip().upper() for word in (answer.header("allow") or "").split(",")}
     if status == 405 and not ("POST" in allowed and allowed <= {"POST", "OPTIONS"}):
         session.fail(
@@ -217,20 +208,10 @@ def expect_health(
 ) -> None:
     """Ask for the health and hold its status; ``rules`` are blamed for another.
 
-    Raises:
-        ViolationError: it is another.
+    Raises as :meth:`Session.expect` does.
     """
     session = session or run.session()
-    _, answer = session.http("GET", HEALTH_PATH)
-    if answer.status != status:
-        session.fail(
-            Fault(
-                rules=rules,
-                what=f"GET {HEALTH_PATH}",
-                expected=str(status),
-                got=session.sequence[-1].answered,
-            )
-        )
+    session.expect(status, rules, "GET", HEALTH_PATH)
     run.tally.hit("WC-HTTP-3")
 
 

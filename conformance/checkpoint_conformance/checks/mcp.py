@@ -4,7 +4,8 @@ What the tool decides is judged by the other checks, which go through this door 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from checkpoint_conformance.acceptance import (
@@ -17,7 +18,13 @@ from checkpoint_conformance.acceptance import (
 from checkpoint_conformance.answers import Fault, Problem
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import Client
-from checkpoint_conformance.mcp_client import McpClient, ProtocolError, Revision, envelope
+from checkpoint_conformance.mcp_client import (
+    McpClient,
+    ProtocolError,
+    Revision,
+    UnansweredError,
+    envelope,
+)
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session
@@ -48,18 +55,11 @@ def _spoken(run: Run, revision: Revision) -> None:
     session = run.session()
     endpoint = run.target.endpoint()
     endpoint.heard = lambda exchange: session.note(exchange, None)
-    try:
+    with spoken_to(
+        session, f"a client of protocol revision {revision}", "it is let in, and is shown the tool"
+    ):
         endpoint.meet(revision)
         tools = endpoint.list_tools()
-    except ProtocolError as error:
-        session.fail(
-            Fault(
-                rules=("WC-MCP-1",),
-                what=f"a client of protocol revision {revision}",
-                expected="it is let in, and is shown the tool",
-                got=str(error),
-            )
-        )
     names = [tool.get("name") for tool in tools]
     if names != [MCP_TOOL]:
         session.fail(
@@ -77,6 +77,23 @@ def _spoken(run: Run, revision: Revision) -> None:
         session.send(cast.claim(cast.bob))
         session.send(Status(holder=cast.ann))
     run.tally.hit("WC-MCP-1")
+
+
+@contextmanager
+def spoken_to(session: Session, what: str, expected: str) -> Iterator[None]:
+    """Speak with the endpoint itself; what it does not understand breaks WC-MCP-1.
+
+    Raises:
+        ViolationError: it does not.
+        LostError: nothing came that tells.
+    """
+    try:
+        yield
+    except ProtocolError as error:
+        fault = Fault(rules=("WC-MCP-1",), what=what, expected=expected, got=str(error))
+        if isinstance(error, UnansweredError):
+            session.lose(error.exchange, fault)
+        session.fail(fault)
 
 
 def _one_tool(run: Run) -> None:
@@ -106,24 +123,21 @@ def tool_of(run: Run, session: Session) -> dict[str, Any]:
 
     Raises:
         ViolationError: it is not.
+        LostError: nothing came that tells.
     """
-    endpoint = run.endpoint
+    endpoint, expected = run.endpoint, f"the tool {MCP_TOOL}"
     try:
-        if endpoint.introduced is None:  # or else that would be a part of the sequence, or not
-            endpoint.meet()
-        endpoint.heard = lambda exchange: session.note(exchange, None)
-        tools = endpoint.list_tools()
-    except ProtocolError as error:
-        tools, told = [], str(error)
-    else:
-        told = f"the tools {json.dumps([tool.get('name') for tool in tools])}"
+        with spoken_to(session, "tools/list", expected):
+            if endpoint.introduced is None:  # or else that would be a part of the sequence, or not
+                endpoint.meet()
+            endpoint.heard = lambda exchange: session.note(exchange, None)
+            tools = endpoint.list_tools()
     finally:
         endpoint.heard = None
     tool = next((tool for tool in tools if tool.get("name") == MCP_TOOL), None)
     if tool is None:
-        session.fail(
-            Fault(rules=("WC-MCP-1",), what="tools/list", expected=f"the tool {MCP_TOOL}", got=told)
-        )
+        told = f"the tools {json.dumps([tool.get('name') for tool in tools])}"
+        session.fail(Fault(rules=("WC-MCP-1",), what="tools/list", expected=expected, got=told))
     return tool
 
 
@@ -204,7 +218,8 @@ def _strays(run: Run) -> None:
     )
     request = format_request(session.identity, move)
     session.know(request)
-    met = run.endpoint.introduced or run.endpoint.meet()
+    with spoken_to(session, "a client", "it is let in"):
+        met = run.endpoint.introduced or run.endpoint.meet()
     call = {"name": MCP_TOOL, "arguments": request}
     text = json.dumps(call).encode()
     strays: list[tuple[str, bytes]] = [
