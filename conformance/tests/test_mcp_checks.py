@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from looking_away import Quiet
 
+from checkpoint_conformance import run as run_module
 from checkpoint_conformance.checks import (
     controls,
     deadlines,
@@ -46,6 +48,7 @@ from checkpoint_model.vocabulary import TOOL_PATH
 Part = Callable[[Run], None]
 Members = dict[str, Any]
 SESSION = "a-session-of-the-proxy"
+BAD_GATEWAY = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +292,69 @@ def test_a_forgotten_session_is_begun_anew(target: Target, instead: HttpAnswer) 
         run.close()
     assert run.tally.failures == {}
     assert run.tally.lost == 1
+
+
+def test_an_endpoint_that_lets_nobody_in_for_a_moment_ends_no_run(target: Target) -> None:
+    """It forgot the session because it starts again: the calls until it is back are lost."""
+    forgotten, away = iter([True]), iter([True])
+    met = False
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        method = message.json.get("method")
+        if method == "tools/call" and next(forgotten, False):
+            return HttpAnswer(status=404, headers=(), body=b"")
+        if method == "server/discover":  # nothing that a server of 2025 knows
+            return HttpAnswer(status=400, headers=(), body=b"")
+        if method == "initialize" and met and next(away, False):
+            return BAD_GATEWAY
+        return _with_sessions(message, forward)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(behind(target, address))
+        run.endpoint.meet()
+        met = True
+        with run.over(Binding.MCP):
+            inputs.accepted(run)
+        run.close()
+    assert run.tally.failures == {}
+    assert run.tally.lost == 2
+    assert "no MCP client was let in" in " ".join(run.tally.lost_what)
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "always"])
+@pytest.mark.parametrize("method", ["initialize", "server/discover", "tools/list"])
+@pytest.mark.parametrize("away", ["502", "404", "hangs up"])
+def test_what_keeps_an_mcp_client_out_for_a_moment_breaks_no_rule(
+    target: Target, monkeypatch: pytest.MonkeyPatch, times: int, method: str, away: str
+) -> None:
+    """Each kind of client, whatever it says first; what keeps one out for good is still named."""
+    monkeypatch.setattr(run_module, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(descriptions, "_accepted", lambda *_: None)
+    seen = Counter[str]()
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        said, revision = message.json.get("method"), message.headers.get("mcp-protocol-version")
+        client = f"{said} {revision} {message.json.get('params')}"
+        seen[client] += 1
+        if said != method or seen[client] > times:
+            return forward(message)
+        if away == "hangs up":
+            raise ConnectionAbortedError
+        return HttpAnswer(status=int(away), headers=(), body=b"<p>")
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(behind(target, address))
+        with run.over(Binding.MCP):
+            mcp.mcp_checks(run)
+        descriptions.description_checks(run)
+        run.close()
+    named = {rule for failure in run.tally.failures.values() for rule in failure.fault.rules}
+    if times == 1:
+        assert (named, run.tally.incomplete) == (set(), [])
+        assert run.tally.hits["WC-MCP-1"] == len(Revision)
+        assert run.tally.hits["WC-REG-2"] == 1
+    else:
+        assert named == {"WC-MCP-1"}
 
 
 @pytest.mark.parametrize(

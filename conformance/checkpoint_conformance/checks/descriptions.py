@@ -6,11 +6,12 @@ Descriptions are compared by what they do and name, never by their words: those 
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from checkpoint_conformance import openapi
 from checkpoint_conformance.acceptance import (
     Probe,
     SchemaError,
@@ -23,8 +24,8 @@ from checkpoint_conformance.acceptance import (
 )
 from checkpoint_conformance.answers import Fault, Problem, Result, json_object
 from checkpoint_conformance.checks.example import MOVING
-from checkpoint_conformance.checks.mcp import tool_of
-from checkpoint_conformance.mcp_client import ProtocolError, Revision
+from checkpoint_conformance.checks.mcp import spoken_to, tool_of
+from checkpoint_conformance.mcp_client import Revision
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import Session
@@ -49,6 +50,7 @@ _OPEN: Final = frozenset(
     {"input_schema", "output_schema", "error_schema", "request", "response", "given"}
 )
 """Members of the manifest whose own members are another matter."""
+_NOT_SERVED: Final = frozenset({404, 405, 501})
 _STRINGS: Final[dict[str, Any]] = {"type": "array", "items": {"type": "string"}}
 _ARD: Final[dict[str, Any]] = {
     "type": "object",
@@ -89,7 +91,8 @@ class _Published:
     ard: dict[str, Any] = field(default_factory=dict)
     llms: str = ""
     tool: dict[str, Any] = field(default_factory=dict)
-    mcp_version: object = None
+    server_info: Mapping[str, Any] | None = None
+    """What the server says of itself when it lets an MCP client in; None where it does not."""
 
 
 class _Looking:
@@ -132,25 +135,26 @@ def description_checks(run: Run) -> None:
     """Fetch every description, then hold each against the contract, the others and the server."""
     published, session = _Published(), run.session()
     manifest = _Looking(run, session, "WC-REG-4")
-    openapi = _Looking(run, session, "WC-REG-6")
+    served = _Looking(run, session, "WC-REG-6")
     llms = _Looking(run, session, "WC-REG-5")
-    published.manifest = _fetch(manifest, MANIFEST_PATH)
-    published.openapi = _fetch(openapi, OPENAPI_PATH)
-    published.ard = _fetch(openapi, ARD_PATH)
-    published.llms = _fetch_text(llms, LLMS_PATH).decode("utf-8", "replace")
-    if RuleClass.MCP in run.target.claimed_classes:
-        with run.guarded():
-            published.tool = tool_of(run, session)
-            published.mcp_version = _mcp_version(run)
+    published.manifest = run.attempt(_fetch, manifest, MANIFEST_PATH) or {}
+    published.openapi = run.attempt(_fetch, served, OPENAPI_PATH) or {}
+    published.ard = run.attempt(_fetch, served, ARD_PATH) or {}
+    published.llms = (run.attempt(_fetch_text, llms, LLMS_PATH) or b"").decode("utf-8", "replace")
+    if _has_mcp(run):
+        published.tool = run.attempt(tool_of, run, session) or {}
+        published.server_info = run.attempt(_server_info, run, session)
     if published.manifest:
         _manifest(manifest, published)
         manifest.done()
         _examples(run, published.manifest)
     if published.openapi:
-        _openapi(openapi, published.openapi)
+        openapi.point(published.openapi)
+        _openapi(served, published.openapi)
     if published.ard:
-        _ard(openapi, published.ard)
-    openapi.done()
+        _ard(served, published.ard)
+    if published.openapi and published.ard:
+        served.done()
     if published.llms:
         _llms(llms, published.llms)
         llms.done()
@@ -162,10 +166,7 @@ def description_checks(run: Run) -> None:
 
 
 def _fetch_text(looking: _Looking, path: str) -> bytes:
-    _, answer = looking.session.http("GET", path)
-    if answer.status != 200:
-        looking.wrong(f"GET {path}", 200, answer.status)
-        return b""
+    answer = looking.session.expect(200, (looking.rule,), "GET", path)
     if not answer.body:
         looking.wrong(f"GET {path}", "a description", "nothing")
     return answer.body
@@ -173,18 +174,18 @@ def _fetch_text(looking: _Looking, path: str) -> bytes:
 
 def _fetch(looking: _Looking, path: str) -> dict[str, Any]:
     body = _fetch_text(looking, path)
-    members = json_object(body) if body else {}
-    if members is None:
-        looking.wrong(f"GET {path}", "a JSON object", body[:80].decode("utf-8", "replace"))
+    members = json_object(body)
+    if body and not members:
+        got = body[:80].decode("utf-8", "replace")
+        looking.wrong(f"GET {path}", "a JSON object with members", got)
     return members or {}
 
 
-def _mcp_version(run: Run) -> object:
-    """The server's own version, which only a handshake is sure to tell."""
-    try:
-        return run.target.endpoint().meet(Revision.NOVEMBER_2025).server_info.get("version")
-    except ProtocolError:
-        return None  # the check of WC-MCP-1 has it
+def _server_info(run: Run, session: Session) -> Mapping[str, Any]:
+    """The server's own words, which only a handshake is sure to have."""
+    revision = Revision.NOVEMBER_2025
+    with spoken_to(session, f"a client of protocol revision {revision}", "it is let in"):
+        return run.target.endpoint().meet(revision).server_info
 
 
 # -- WC-REG-4 -----------------------------------------------------------------------------
@@ -200,7 +201,8 @@ def _manifest(looking: _Looking, published: _Published) -> None:
         looking.same(
             "the manifest's `mcp`, where the binding is offered", True, bool(manifest["mcp"])
         )
-    looking.same("the manifest's stages", [str(stage) for stage in MOVES], manifest["stages"])
+    # In whatever order: the contract has none for them.
+    looking.same("the manifest's stages", sorted(map(str, MOVES)), sorted(manifest["stages"]))
     looking.same("the manifest's graph", _graph(), _graph_of(manifest["graph"]))
     looking.same("the manifest's limits", _limits(), manifest["limits"])
     errors = {
@@ -255,7 +257,8 @@ def _graph() -> dict[str, list[str]]:
 
 
 def _graph_of(moves: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    return {f"{move['from']} → {move['to']}": sorted(move["evidence"]) for move in moves}
+    # Sorted as text: of the one move that needs none the example does not tell of what kind it is.
+    return {f"{move['from']} → {move['to']}": sorted(move["evidence"], key=_told) for move in moves}
 
 
 def _limits() -> dict[str, object]:
@@ -285,6 +288,15 @@ def _reproduced(run: Run, example: Any) -> None:
     keys: dict[object, str] = {}
     given = example.get("given")
     for body in (*(given if isinstance(given, list) else ()), example["request"]):
+        if not isinstance(body, dict):
+            session.fail(
+                Fault(
+                    rules=("WC-REG-3",),
+                    what=f"the requests of the manifest's example «{example.get('name')}»",
+                    expected="objects",
+                    got=_told(body),
+                )
+            )
         whole = dict(body)
         if isinstance(whole.get("workflow_key"), str):
             key = whole["workflow_key"]
@@ -334,49 +346,28 @@ def _openapi(looking: _Looking, document: dict[str, Any]) -> None:
         looking.wrong(f"the OpenAPI document, at /{where}", "a valid one", error.message)
     except Exception as error:  # whatever a library makes of whatever a target serves
         looking.wrong("the OpenAPI document", "one that can be read", type(error).__name__)
-    for problem in _unresolved(document, document):
+    for problem in openapi.unresolved(document):
         looking.wrong("a reference in the OpenAPI document", "to a part of it", problem)
-    paths = document.get("paths")
-    paths = paths if isinstance(paths, dict) else {}
-    if "post" not in (paths.get(TOOL_PATH) or {}):
-        looking.wrong("the paths of the OpenAPI document", f"POST {TOOL_PATH}", sorted(paths))
-    for path, item in paths.items():
-        if "{" in path or not isinstance(item, dict):
-            continue
-        for method in sorted(item.keys() & {"get", "post"}):
-            _served(looking, method.upper(), path, "the OpenAPI document")
+    operations = list(openapi.operations(document, looking.run.target.address))
+    if not any(operation.is_the_tool for operation in operations):
+        paths = document.get("paths")
+        got = sorted(paths) if isinstance(paths, dict) else "no paths"
+        looking.wrong("the paths of the OpenAPI document", f"POST {TOOL_PATH}", got)
+    for operation in operations:
+        if "{" not in operation.key:
+            looking.run.attempt(
+                _served, looking, operation.method, operation.places, "the OpenAPI document"
+            )
 
 
-def _served(looking: _Looking, method: str, path: str, by: str, *, refused: int = 0) -> None:
-    """See that something is there; ``refused`` is a status that says so as well."""
-    _, answer = looking.session.http(method, path, b"{}" if method == "POST" else b"")
-    if answer.status in {404, 405, 501} - {refused}:
-        looking.wrong(f"{method} {path}, which {by} points at", "it is served", answer.status)
-
-
-def _unresolved(part: Any, document: dict[str, Any]) -> Iterator[str]:
-    """References to what is no part of the document."""
-    if isinstance(part, dict):
-        reference = part.get("$ref")
-        if isinstance(reference, str) and not _resolves(reference, document):
-            yield reference
-        for value in part.values():
-            yield from _unresolved(value, document)
-    elif isinstance(part, list):
-        for value in part:
-            yield from _unresolved(value, document)
-
-
-def _resolves(reference: str, document: dict[str, Any]) -> bool:
-    if not reference.startswith("#/"):
-        return not reference.startswith("#")  # elsewhere: not ours to fetch
-    part: Any = document
-    for escaped in reference[2:].split("/"):
-        step = escaped.replace("~1", "/").replace("~0", "~")
-        if not isinstance(part, dict) or step not in part:
-            return False
-        part = part[step]
-    return True
+def _served(looking: _Looking, method: str, places: Sequence[str], by: str) -> None:
+    """See that something is there, in one of the places where it may be."""
+    for place in places:
+        path = quote(place, safe="/%:@!$&'()*+,;=~", errors="replace")
+        _, answer = looking.session.http(method, path, b"{}" if method == "POST" else b"")
+        if answer.status not in _NOT_SERVED:
+            return
+    looking.wrong(f"{method} {places[0]}, which {by} points at", "it is served", answer.status)
 
 
 def _ard(looking: _Looking, manifest: dict[str, Any]) -> None:
@@ -389,12 +380,15 @@ def _ard(looking: _Looking, manifest: dict[str, Any]) -> None:
     if not entries:
         looking.wrong("the entries of the ARD manifest", "one of this tool", "none")
     for url in {url for entry in entries for url in _urls(entry)}:
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            looking.wrong("a URL in the ARD manifest", f"one that can be read ({error})", url)
+            continue
         # Its host is the deployment's public one, which need not be how it is reached here.
-        path = urlsplit(url).path.removeprefix(looking.run.target.address.base_path)
-        if path in (MCP_PATH, TOOL_PATH):
-            _served(looking, "GET", path, "the ARD manifest", refused=405)
-        else:
-            _served(looking, "GET", path, "the ARD manifest")
+        path = (parts.path or "/").removeprefix(looking.run.target.address.base_path)
+        method = "POST" if path in (MCP_PATH, TOOL_PATH) else "GET"
+        looking.run.attempt(_served, looking, method, (path,), "the ARD manifest")
 
 
 def _entries(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -442,6 +436,8 @@ def _llms(looking: _Looking, text: str) -> None:
 def _names(text: str, word: str) -> bool:
     # A path may follow a host, a word may not follow a letter.
     before = "" if word.startswith("/") else "(?<![A-Za-z0-9_])"
+    if word == CONTRACT_VERSION:
+        before += "[vV]?"
     return re.search(rf"{before}{re.escape(word)}(?![A-Za-z0-9_])", text) is not None
 
 
@@ -459,8 +455,8 @@ def _versions(looking: _Looking, published: _Published) -> None:
         said["the `version` of the ARD manifest's entries"] = (
             json.loads(versions.pop()) if len(versions) == 1 else sorted(versions)
         )
-    if published.tool:
-        said["`serverInfo.version` over MCP"] = published.mcp_version
+    if published.server_info is not None:
+        said["`serverInfo.version` over MCP"] = published.server_info.get("version")
     for what, version in said.items():
         looking.same(what, CONTRACT_VERSION, version)
     if published.llms and not _names(published.llms, CONTRACT_VERSION):
@@ -475,7 +471,7 @@ def _requests(looking: _Looking, published: _Published) -> None:
         schema = published.manifest.get("input_schema")
         looking.accepts("the manifest's input_schema", schema, probes, "WC-REG-4")
     if published.openapi:
-        schema = _request_schema(published.openapi)
+        schema = _request_schema(looking.run, published.openapi)
         looking.accepts("the OpenAPI document's request schema", schema, probes, "WC-REG-6")
     if published.tool:
         schema = published.tool.get("inputSchema")
@@ -490,22 +486,14 @@ def _requests(looking: _Looking, published: _Published) -> None:
     looking.done()
 
 
-def _request_schema(document: dict[str, Any]) -> object:
-    """The schema of the tool's request body, with the components that it refers to."""
-    part: Any = document
-    for step in ("paths", TOOL_PATH, "post", "requestBody"):
-        part = part.get(step) if isinstance(part, dict) else None
-    if isinstance(part, dict) and "$ref" in part:
-        part = (
-            document.get("components", {})
-            .get("requestBodies", {})
-            .get(str(part["$ref"]).rpartition("/")[2])
-        )
-    for step in ("content", _JSON, "schema"):
-        part = part.get(step) if isinstance(part, dict) else None
-    if not isinstance(part, dict):
-        return part
-    return {**part, "components": document.get("components", {})}
+def _request_schema(run: Run, document: dict[str, Any]) -> object:
+    """The schema of the tool's request body, in the document that it refers to."""
+    tool = (o for o in openapi.operations(document, run.target.address) if o.is_the_tool)
+    part: Any = next((operation.described for operation in tool), None)
+    for step in ("requestBody", "content", _JSON):
+        part = openapi.followed(document, part.get(step)) if isinstance(part, dict) else None
+    part = part.get("schema") if isinstance(part, dict) else None
+    return {**document, **part} if isinstance(part, dict) else part
 
 
 def _refused_by_another_rule(request: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from checkpoint_conformance import openapi
 from checkpoint_conformance.answers import Fault, Problem, json_object
 from checkpoint_conformance.checks.drawing import at_home, by_its_rule, draw
 from checkpoint_conformance.client import Headers
@@ -45,19 +46,27 @@ def fuzz_by_its_own_description(run: Run) -> None:
     """
     import schemathesis
 
-    _, answer = run.session().http("GET", OPENAPI_PATH)
-    document = json_object(answer.body) if answer.status == 200 else None
+    document = run.attempt(_own_document, run) or {}
+    openapi.point(document)
+    tool = [o.key for o in openapi.operations(document, run.target.address) if o.is_the_tool]
+    if not tool:
+        return  # WC-REG-6 has it
     run.begin_drawing()
     with at_home():
         try:
-            whole = schemathesis.openapi.from_dict(document or {})
+            whole = schemathesis.openapi.from_dict(document)
             whole.validate()
-            schema = whole.include(path=TOOL_PATH, method="POST")
+            schema = whole.include(path=tool, method="POST")
             if not any(True for _ in schema.get_all_operations()):
                 return
         except Exception:
             return
         _fuzz(run, schema)
+
+
+def _own_document(run: Run) -> dict[str, Any]:
+    answer = run.session().expect(200, ("WC-REG-6",), "GET", OPENAPI_PATH)
+    return json_object(answer.body) or {}
 
 
 def _fuzz(run: Run, schema: "BaseSchema") -> None:
