@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from checkpoint_conformance.client import Pool
 from checkpoint_conformance.clock import FrozenClock
@@ -41,6 +41,9 @@ from checkpoint_conformance.session import (
     ViolationError,
     expect_somebody,
 )
+
+if TYPE_CHECKING:
+    from checkpoint_conformance.tally import Failure
 
 IN_FLIGHT_MAX: Final = 16
 """How many requests are under way at once, each over a connection of its own."""
@@ -85,15 +88,17 @@ class Moments:
 
 def attempted(run: Run, begin: Callable[[], Conversation[None]]) -> Conversation[None]:
     """A conversation that is begun anew where it lost an answer; see :meth:`.Run.attempt`."""
-    for _ in range(ATTEMPTS_MAX):
+    lost: list[Failure | None] = []
+    while len(lost) < ATTEMPTS_MAX:
         try:
             yield from begin()
-        except LostError:
+        except LostError as error:
+            lost.append(error.failure)
             continue
         except ViolationError as error:
             run.tally.fail(error.failure)
         return
-    run.leave_sequence_out()
+    run.give_up(lost)
 
 
 def counted(

@@ -327,8 +327,11 @@ def result_of(exchange: Exchange, method: str) -> dict[str, Any]:
     error = None if message is None else message.get("error")
     said = answer.body.decode("utf-8", "replace") if error is None else json.dumps(error)
     told = f"{method} was answered with HTTP {answer.status} {plain(said, TOLD_MAX)}"
-    # As with a call: a gateway's, an internal fault, or a session that was forgotten.
-    if answer.status >= 500 or (answer.status == 404 and message is None):
+    # As with a call: a gateway's, an internal fault, a stream that was cut, or a session that was
+    # forgotten, whatever is said of that.
+    had_session = any(name == SESSION_HEADER for name, _ in exchange.headers)
+    is_forgotten = answer.status == 404 and (message is None or had_session)
+    if answer.status >= 500 or is_forgotten or is_cut_stream(answer):
         raise UnansweredError(told, exchange)
     raise ProtocolError(told)
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -371,12 +371,17 @@ class Run:
                 lost.append(error.failure)
                 if error.failure is not None and len(lost) < ATTEMPTS_MAX:
                     time.sleep(PAUSE_SECONDS)
+        self.give_up(lost)
+        return None
+
+    def give_up(self, lost: Sequence[Failure | None]) -> None:
+        """Begin a sequence no more that lost its answers each time; what each time was, if it is
+        anything against the target."""
         last = lost[-1]
         if last is None or None in lost:
             self.leave_sequence_out()
         else:
             self.tally.fail(last)
-        return None
 
     def leave_sequence_out(self) -> None:
         """Say that a fixed sequence was begun in vain as often as it may be."""

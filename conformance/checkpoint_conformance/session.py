@@ -89,9 +89,7 @@ class LostError(Exception):
         answered: whether there was an answer, though one that says nothing of the outcome.
     """
 
-    def __init__(
-        self, why: str, failure: Failure | None = None, *, answered: bool = False
-    ) -> None:
+    def __init__(self, why: str, failure: Failure | None = None, *, answered: bool = False) -> None:
         super().__init__(why)
         self.failure = failure
         self.answered = answered
@@ -352,7 +350,7 @@ class Session:
             LostError: always, with the failure if the tool is answered at this moment.
             TargetGoneError: as :meth:`ask` does.
         """
-        failure, came = self._failure(fault), exchange.answer
+        failure, came = self.failure(fault), exchange.answer
         why = came.why if isinstance(came, Lost) else f"HTTP {came.status} without a code"
         self._tally.lose(why, self._named(exchange))
         self.ask(self.body(Status()), expecting=expecting)
@@ -518,7 +516,7 @@ class Session:
 
     def report(self, fault: Fault) -> None:
         """Put a fault into the tally, and go on."""
-        self._tally.fail(self._failure(fault))
+        self._tally.fail(self.failure(fault))
 
     def fail(
         self, fault: Fault, *, request: Request | None = None, decided: Step | None = None
@@ -527,9 +525,10 @@ class Session:
         expected = None
         if request is not None and decided is not None:
             expected = answer(decided, request)
-        raise ViolationError(self._failure(fault, expected))
+        raise ViolationError(self.failure(fault, expected))
 
-    def _failure(self, fault: Fault, expected: dict[str, Any] | None = None) -> Failure:
+    def failure(self, fault: Fault, expected: dict[str, Any] | None = None) -> Failure:
+        """A fault with the sequence that led to it."""
         return Failure(
             check=self._check,
             fault=fault,

@@ -14,9 +14,9 @@ from checkpoint_conformance.acceptance import members_by_action
 from checkpoint_conformance.answers import Fault, Problem, Result, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
-from checkpoint_conformance.conversations import IN_FLIGHT_MAX, hold_all
+from checkpoint_conformance.conversations import IN_FLIGHT_MAX, attempted, hold_all
 from checkpoint_conformance.rules import Binding
-from checkpoint_conformance.run import ATTEMPTS_MAX, Check, Run
+from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import (
     Conversation,
     LostError,
@@ -228,31 +228,20 @@ def refused(run: Run) -> None:
         nonlocal done
         cast = Cast()
         session: Session | None = None
+        cases: list[_Case] = []
         for place in places:
-            faults = 0
-            for _ in range(ATTEMPTS_MAX):
+
+            def one(place: int = place) -> Conversation[None]:
+                nonlocal session, cases
                 if session is None:
                     session = run.session()
                     cases = cases_of(session.identity, cast)
                 # What becomes of a workflow is unknown, or it is as it was and used again.
                 at, session = session, None
-                try:
-                    if (yield from _refuses(run, at, cast, cases[place], held=held)):
-                        session = at
-                except ViolationError as error:
-                    run.tally.fail(error.failure)
-                except _FaultyAnswerError:
-                    faults += 1
-                    continue
-                except LostError:
-                    continue
-                break
-            else:
-                if faults == ATTEMPTS_MAX:
-                    # No moment of a gateway's: it does not refuse this body, it fails for it.
-                    _report(at, cases[place], cases[place].rule)
-                else:
-                    run.leave_sequence_out()
+                if (yield from _refuses(run, at, cast, cases[place], held=held)):
+                    session = at
+
+            yield from attempted(run, one)
             done += 1
             run.progress.advance(done, sum(totals))
 
@@ -267,19 +256,13 @@ _CasesOf: TypeAlias = Callable[[Identity, Cast], list[_Case]]
 """The cases of one workflow: always as many, in the same order."""
 
 
-class _FaultyAnswerError(LostError):
-    """The body itself was answered with a 5xx that says nothing."""
-
-
-def _report(session: Session, case: _Case, *rules: str) -> None:
+def _fault(session: Session, case: _Case, *rules: str) -> Fault:
     wanted = " or ".join(map(str, case.statuses))
-    session.report(
-        Fault(
-            rules=rules,
-            what=case.what,
-            expected=f"{wanted} INVALID_INPUT",
-            got=session.sequence[-1].answered,
-        )
+    return Fault(
+        rules=rules,
+        what=case.what,
+        expected=f"{wanted} INVALID_INPUT",
+        got=session.sequence[-1].answered,
     )
 
 
@@ -291,7 +274,7 @@ def _refuses(
     Each case stands alone in what is reported: the claim, where there is one, and the body.
 
     Raises:
-        LostError: nobody knows; :class:`_FaultyAnswerError` where the body was answered.
+        LostError: nobody knows.
         ViolationError: the record is not as it was.
     """
     session.know(format_request(session.identity, cast.move(cast.ann, 1, Stage.UNCERTAIN)))
@@ -301,13 +284,16 @@ def _refuses(
     try:
         _, came = yield from session.asking(case.in_bytes, case.headers)
     except LostError as error:
-        if error.answered:
-            raise _FaultyAnswerError(str(error)) from None
-        raise
+        if not error.answered:
+            raise
+        # A 5xx each time is no moment of a gateway's: it does not refuse the body, it fails for it.
+        failure = session.failure(_fault(session, case, case.rule))
+        raise LostError(str(error), failure, answered=True) from None
     right = isinstance(came, Problem) and came.code is ErrorCode.INVALID_INPUT
     status = came.members.get("status") if isinstance(came, Problem) else None
     if not right or status not in case.statuses:
-        _report(session, case, *(["WC-ERR-1"] if right else []), case.rule)
+        rules = ("WC-ERR-1", case.rule) if right else (case.rule,)
+        session.report(_fault(session, case, *rules))
         if not right:
             return False  # it may have been applied
     try:
