@@ -23,9 +23,13 @@ def write(path: Path, facts: Mapping[str, Any]) -> None:
     Raises:
         OSError: that failed.
     """
-    # Renamed into place, so that whoever waits for the file never reads half of it.
-    _partial(path).write_text(json.dumps(facts), encoding="utf-8")
-    _partial(path).replace(path)
+    # Renamed into place, so that whoever waits for the file never reads half of it; and for its
+    # owner alone, as a store's URL has the password in it.
+    partial = _partial(path)
+    partial.unlink(missing_ok=True)
+    partial.touch(0o600, exist_ok=False)
+    partial.write_text(json.dumps(facts), encoding="utf-8")
+    partial.replace(path)
 
 
 def _partial(path: Path) -> Path:

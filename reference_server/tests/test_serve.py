@@ -7,6 +7,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -43,6 +44,7 @@ from tools import not_run_here
 
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_model.vocabulary import CONTRACT_VERSION, HEALTH_PATH, TOOL_PATH
+from checkpoint_reference_server import ready_file
 from checkpoint_reference_server.app import Settings
 from checkpoint_reference_server.digests import Digests
 from checkpoint_reference_server.key_change import MARK_KEY
@@ -130,6 +132,21 @@ def test_the_ready_file_of_an_earlier_server_is_not_believed(own: OwnStore, tmp_
     ready.write_text("{}")
     is_refused(run("--ready-file", str(ready), "--valkey-url", f"{own.url}.not"), "no Valkey")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ready_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask, and whatever lies there: a store's URL has the password in it."""
+    ready = tmp_path / "ready.json"
+    for left in ("ready.json", "ready.json.partial"):
+        (tmp_path / left).touch(0o666)
+        (tmp_path / left).chmod(0o666)
+    before = os.umask(0)
+    try:
+        ready_file.write(ready, {"store": "redis://:secret@localhost"})
+    finally:
+        os.umask(before)
+    assert stat.filemode(ready.stat().st_mode) == "-rw-------"
+    assert list(tmp_path.iterdir()) == [ready]
 
 
 @pytest.mark.parametrize("name", ["missing/ready.json", "folder/ready.json/x"])
