@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,57 +13,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from real_server import SECONDS_MAX, OwnStore, Server, claim, fresh, own_store, same, serving
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, Response
-from uvicorn.server import ServerState
+from starlette.responses import Response
+from wires import (
+    HEAD,
+    OTHER,
+    WHOLE,
+    Endpoint,
+    Forgetful,
+    Parsed,
+    Wire,
+    by_asgi,
+    connection,
+    settled,
+    told,
+    with_header,
+)
 
 from checkpoint_conformance.client import Address
 from checkpoint_model.vocabulary import BODY_BYTES_MAX, TOOL_PATH
 from checkpoint_reference_server.direct import (
-    DIRECT,
     DIRECT_BYTES_MAX,
     HEAD_BYTES_MAX,
     HEADS_MAX,
     DirectProtocol,
 )
-
-HEAD = b"POST /tool HTTP/1.1\r\nhost: localhost\r\n"
-WHOLE = HEAD + b"content-length: 2\r\n\r\n{}"
-
-
-class Endpoint:
-    """Says that it was asked."""
-
-    bytes_max = 2 * DIRECT_BYTES_MAX
-
-    def admit(self, headers: Headers, client: Any) -> Any:
-        """Everybody but the unwanted."""
-        assert client[0] == "127.0.0.1"
-        return PlainTextResponse("who?", 401) if "unwanted" in headers else "caller"
-
-    async def answer(self, headers: Headers, body: bytes, caller: Any) -> Response:
-        """The body, or a fault."""
-        assert caller == "caller"
-        if "faulty" in headers:
-            raise RuntimeError("a fault of the endpoint's")
-        return Response(b"direct:" + body[:10])
-
-    def fault(self) -> Response:
-        """As the real ones have it."""
-        return PlainTextResponse("fault", 500, {"Connection": "close"})
-
-
-async def by_asgi(scope: Any, receive: Any, send: Any) -> None:
-    """What stands behind everything that does not go straight to an endpoint."""
-    if scope["type"] == "lifespan":
-        await receive()
-        scope["state"] |= {"cut": lambda _: None, DIRECT: lambda _: {b"/tool": Endpoint()}}
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    while (await receive()).get("more_body"):
-        pass
-    await Response(b"asgi")(scope, receive, send)
 
 
 async def answers_to(*parts: bytes, count: int = 1) -> list[tuple[int, Mapping[str, str], bytes]]:
@@ -145,72 +118,6 @@ def test_a_caller_who_ends_the_connection_is_obeyed() -> None:
 # -- Heads that were read before -------------------------------------------------------------------
 
 
-class Wire(asyncio.Transport):
-    """What a protocol writes, and nothing else."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.written: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        """Keep it."""
-        self.written.append(bytes(data))
-
-    def close(self) -> None:
-        """Take no more."""
-        self.closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        """Whether that was said."""
-        return self.closed
-
-    def pause_reading(self) -> None:
-        """Whoever feeds it looks at nothing."""
-
-    resume_reading = pause_reading
-
-
-class Parsed(DirectProtocol):
-    """Counts the requests that the parser was given."""
-
-    count = 0
-
-    def on_message_begin(self) -> None:
-        """One more."""
-        self.count += 1
-        super().on_message_begin()
-
-
-class Forgetful(Parsed):
-    """Lets every request be parsed."""
-
-    def _remember(self, data: bytes, end: int) -> None:
-        """Not at all."""
-
-
-TURNS = 20
-"""Of the event loop: so many settle whatever is under way, for nothing here waits for a clock."""
-
-
-async def settled() -> None:
-    """Whatever can be done is done."""
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
-
-
-def connection(kind: type[Parsed], endpoint: Endpoint | None = None) -> tuple[Parsed, Wire]:
-    """A protocol at a wire, without a server; unread connections idle for no time at all."""
-    config = uvicorn.Config(by_asgi, log_config=None, timeout_keep_alive=0)
-    config.load()
-    state = {"cut": lambda _: None, DIRECT: lambda _: {b"/tool": endpoint or Endpoint()}}
-    protocol, wire = kind(config, ServerState(), state, asyncio.get_running_loop()), Wire()
-    protocol.connection_made(wire)
-    return protocol, wire
-
-
 async def remembering(endpoint: Endpoint | None = None) -> tuple[Parsed, Wire]:
     """A connection that knows the usual head, and has answered two requests."""
     protocol, wire = connection(Parsed, endpoint)
@@ -218,35 +125,6 @@ async def remembering(endpoint: Endpoint | None = None) -> tuple[Parsed, Wire]:
         protocol.data_received(WHOLE)
         await settled()
     return protocol, wire
-
-
-async def told(
-    kind: type[Parsed], pieces: Iterable[tuple[bytes, bool]]
-) -> tuple[list[bytes], bool, Parsed]:
-    """What is written to pieces of a connection, and whether it is closed.
-
-    Args:
-        kind: what is fed.
-        pieces: each with whether to let everything settle before the next.
-    """
-    protocol, wire = connection(kind)
-    for data, settles in pieces:
-        if wire.closed:
-            break
-        protocol.data_received(data)
-        if settles:
-            await settled()
-    await settled()
-    protocol.connection_lost(None)
-    return wire.written, wire.closed, protocol
-
-
-OTHER = HEAD + b"content-length: 3\r\n\r\n[1]"
-
-
-def with_header(line: bytes, whole: bytes = WHOLE) -> bytes:
-    """The same request with another header."""
-    return whole.replace(b"\r\n\r\n", b"\r\n" + line + b"\r\n\r\n", 1)
 
 
 def read_anew(*requests: bytes) -> int:
