@@ -85,6 +85,8 @@ class _DirectCycle:
         "task",
     )
     message_event = _Nobody()
+    response_started = False
+    """And not complete: it is written at once."""
 
     def __init__(self, endpoint: Endpoint, headers: RequestHeaders, *, keep_alive: bool) -> None:
         self.endpoint = endpoint
@@ -165,13 +167,12 @@ class DirectProtocol(BoundedProtocol):
                 self._heads.clear()
             self._heads[data[:end]] = _Head(cycle.endpoint, cycle.headers, len(data) - end)
 
-    def on_headers_complete(self) -> None:
+    def on_request(self) -> None:
         """Choose the way."""
         endpoint = self._endpoints.get(self.url)
         if endpoint is None or not self._is_plain(endpoint):
-            super().on_headers_complete()
+            super().on_request()
             return
-        self._in_head = False
         # Its own headers: before it is answered, the next request may have been parsed.
         headers = RequestHeaders(self.headers)
         cycle = _DirectCycle(endpoint, headers, keep_alive=self.parser.should_keep_alive())
@@ -188,12 +189,11 @@ class DirectProtocol(BoundedProtocol):
     def on_message_complete(self) -> None:
         """Answer what is whole."""
         cycle: Any = self.cycle
-        if type(cycle) is not _DirectCycle:
+        if type(cycle) is not _DirectCycle or self._offers_upgrade:
             super().on_message_complete()
             return
         self._receiving_since = None
-        if not cycle.response_complete:
-            self._begin(cycle)
+        self._begin(cycle)
 
     def _begin(self, cycle: _DirectCycle) -> None:
         """Answer a request that is whole."""
@@ -207,7 +207,6 @@ class DirectProtocol(BoundedProtocol):
         if (
             parser.get_method() != b"POST"
             or parser.get_http_version() != "1.1"
-            or parser.should_upgrade()
             or self.expect_100_continue
             or self.flow.write_paused
             or (before is not None and not before.response_complete)

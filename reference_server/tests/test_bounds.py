@@ -133,9 +133,17 @@ def test_a_head_may_have_so_many_headers(server: Server) -> None:
             assert all_that_comes(wire).startswith(b"HTTP/1.1 %s " % expected)
 
 
-@pytest.mark.parametrize("begun", ["GET /", f"{HEAD}x-endless: ", f"{HEAD}x"], ids=["t", "v", "n"])
+ENDLESS = {
+    "target": "GET /",
+    "value": f"{HEAD}x-endless: ",
+    "name": f"{HEAD}x",
+    "trailer": f"{HEAD}transfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\nx-endless: ",
+}
+
+
+@pytest.mark.parametrize("begun", ENDLESS.values(), ids=ENDLESS)
 def test_a_head_that_never_ends_is_refused_on_its_way(server: Server, begun: str) -> None:
-    """A target, a value, a name: the answer comes long before a megabyte was sent."""
+    """A target, a value, a name, a trailer: the answer comes long before a megabyte was sent."""
     with connect(server) as wire:
         wire.sendall(begun.encode())
         sent = 0
@@ -239,8 +247,12 @@ def cuts(server: Server) -> dict[str, float]:
     return {reason: float(value) for reason, value in found}
 
 
-@pytest.mark.parametrize("asked", [50, 1], ids=["many", "the last"])
-def test_an_answer_that_is_not_read_is_given_up(hasty: Server, asked: int) -> None:
+@pytest.mark.parametrize(
+    ("asked", "close"),
+    [(50, ""), (1, "connection: close\r\n")],
+    ids=["many", "the last"],
+)
+def test_an_answer_that_is_not_read_is_given_up(hasty: Server, asked: int, close: str) -> None:
     """Whole requests, and nobody who reads what they ask for: more than a system keeps for them.
 
     The last one's connection closes behind its answer, which would be for ever.
@@ -250,7 +262,6 @@ def test_an_answer_that_is_not_read_is_given_up(hasty: Server, asked: int) -> No
     with socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect((address.host, address.port))
-        close = "" if asked > 1 else "connection: close\r\n"
         ask = f"GET {OPENAPI_PATH} HTTP/1.1\r\nhost: localhost\r\n{close}\r\n".encode()
         wire.sendall(ask * asked)
         wait_until(lambda: cuts(hasty).get("unread answer", 0) > before, "it is cut")
