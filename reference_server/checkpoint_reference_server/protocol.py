@@ -171,9 +171,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._end("slow request")
         elif _passed(self._unread_or_closing_since(now), now, ANSWER_SECONDS_MAX):
             self._end("unread answer")
-        elif _passed(self._idle_since, now, self.timeout_keep_alive):
-            self.transport.close()
         else:
+            if _passed(self._idle_since, now, self.timeout_keep_alive):
+                self.transport.close()  # which waits for an answer that is not read: look again
             self._look_again()
 
     def _unread_or_closing_since(self, now: float) -> float | None:
@@ -337,7 +337,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["state"][ARRIVED] = self._read_at
         cycle = self.cycle
         cycle.more_body = False
-        cycle.message_event.set()
+        if cycle.response_complete:
+            # Its answer did not wait for its body, so nothing comes that could begin this.
+            self._idle_since = self.loop.time()
+        else:
+            cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         """An answer is written. Unlike uvicorn's own, this sets no timer for the next request."""

@@ -249,13 +249,14 @@ def cuts(server: Server) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("asked", "close"),
-    [(50, ""), (1, "connection: close\r\n")],
-    ids=["many", "the last"],
+    [(50, ""), (1, "connection: close\r\n"), (1, "")],
+    ids=["many", "the last", "idle"],
 )
 def test_an_answer_that_is_not_read_is_given_up(hasty: Server, asked: int, close: str) -> None:
     """Whole requests, and nobody who reads what they ask for: more than a system keeps for them.
 
-    The last one's connection closes behind its answer, which would be for ever.
+    The last one's connection closes behind its answer, which would be for ever; and so does one
+    that has been idle for so long.
     """
     before = cuts(hasty).get("unread answer", 0)
     address = Address.parse(hasty.url)

@@ -22,6 +22,7 @@ from wires import (
     with_header,
 )
 
+from checkpoint_reference_server import protocol as protocol_module
 from checkpoint_reference_server.protocol import HEAD_BYTES_MAX, HEADERS_MAX, PIECE_BYTES
 
 ANSWERED = (200, b"direct:{}")
@@ -299,6 +300,48 @@ def test_trailers_are_no_headers() -> None:
     trailing = CHUNKED + b"2\r\n{}\r\n0\r\ncontent-encoding: gzip\r\nhost: other\r\n\r\n"
     for parts in ([trailing], bytewise(trailing)):
         assert answers(*parts, app=headers_told) == [(200, b"host transfer-encoding")]
+
+
+# -- Nobody stays for ever -------------------------------------------------------------------------
+
+
+def test_a_body_that_comes_behind_its_answer_leaves_the_connection_idle() -> None:
+    """Which is closed after a while: here at once."""
+
+    async def closed() -> list[bool]:
+        protocol, wire = connection(app=before_the_body)
+        protocol.data_received(b"PUT / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n")
+        await settled()
+        assert len(wire.written) > 0
+        found = []
+        for part in (b"{", b"}"):
+            protocol.data_received(part)
+            await settled()
+            protocol._look()
+            found.append(wire.closed)
+        protocol.connection_lost(None)
+        return found
+
+    assert asyncio.run(closed()) == [False, True]
+
+
+def test_an_idle_connection_whose_answer_is_not_read_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To close it is to wait for that."""
+    monkeypatch.setattr(protocol_module, "ANSWER_SECONDS_MAX", 0.0)
+
+    async def is_given_up() -> bool:
+        protocol, wire = connection()
+        protocol.data_received(WHOLE)
+        for _ in range(1000):
+            if wire.aborted:
+                break
+            await asyncio.sleep(0)
+        protocol.connection_lost(None)
+        return wire.aborted
+
+    assert asyncio.run(is_given_up())
 
 
 # -- However it comes ------------------------------------------------------------------------------
