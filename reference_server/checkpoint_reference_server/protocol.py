@@ -308,6 +308,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._offers_upgrade = True
             return
         names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise _RefusedError(_NO_HTTP)  # RFC 9112, 3.2
+        if b"transfer-encoding" in names:
+            self._check_codings()
         self.expect_100_continue = b"expect" in names and self._expects_100_continue()
         self.on_request()
 
@@ -368,8 +373,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unparsed_bytes > HEAD_BYTES_MAX:
             raise _RefusedError(_TOO_LARGE)
 
+    def _check_codings(self) -> None:
+        """Chunked, and nothing within. What is not chunked at last is the parser's to refuse."""
+        values = (value for name, value in self.headers if name == b"transfer-encoding")
+        *within, last = (coding.strip().lower() for coding in b",".join(values).split(b","))
+        if within and last == b"chunked":
+            raise _RefusedError(_NOT_IMPLEMENTED)
+
     def _expects_100_continue(self) -> bool:
-        return any(
+        """Whether this is asked by somebody who may: not by HTTP/1.0 (RFC 9110, 10.1.1)."""
+        return self.parser.get_http_version() != "1.0" and any(
             name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
         )
 

@@ -302,6 +302,52 @@ def test_trailers_are_no_headers() -> None:
         assert answers(*parts, app=headers_told) == [(200, b"host transfer-encoding")]
 
 
+# -- What a head must have -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [b"/tool", b"/other"])
+@pytest.mark.parametrize(
+    ("host", "version", "refused"),
+    [
+        (b"host: localhost\r\n", b"1.1", False),
+        (b"host:\r\n", b"1.1", False),
+        (b"", b"1.1", True),
+        (b"", b"1.0", False),
+        (b"host: localhost\r\nHost: localhost\r\n", b"1.1", True),
+        (b"host: a\r\nhost: b\r\n", b"1.0", True),
+    ],
+)
+def test_a_request_names_one_host(path: bytes, host: bytes, version: bytes, refused: bool) -> None:
+    """RFC 9112, 3.2; before HTTP/1.1 it need not."""
+    request = b"POST %b HTTP/%b\r\n%bcontent-length: 2\r\n\r\n{}" % (path, version, host)
+    ((status, body),) = answers(request)
+    assert ((status, body) == NO_HTTP) == refused
+    assert refused or status == 200
+
+
+@pytest.mark.parametrize(
+    ("codings", "answer"),
+    [
+        (b"transfer-encoding: Chunked", BY_ASGI),
+        (b"transfer-encoding: gzip, chunked", NOT_IMPLEMENTED),
+        (b"transfer-encoding: gzip\r\ntransfer-encoding: chunked", NOT_IMPLEMENTED),
+        (b"transfer-encoding: gzip", NO_HTTP),  # of no length that could be known
+        (b"transfer-encoding: chunked, gzip", NO_HTTP),
+    ],
+)
+def test_no_coding_is_known_but_chunked(codings: bytes, answer: tuple[int, bytes]) -> None:
+    """Within it, the body would be taken as it is."""
+    assert answers(HEAD + codings + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n") == [answer]
+
+
+def test_a_client_of_http_1_0_is_not_told_to_continue() -> None:
+    """It would take that for the answer (RFC 9110, 10.1.1)."""
+    expecting = with_header(b"expect: 100-continue")
+    assert answers(expecting) == [(100, b""), BY_ASGI]
+    assert answers(with_header(b"expect: something")) == [ANSWERED]
+    assert answers(expecting.replace(b"HTTP/1.1", b"HTTP/1.0")) == [BY_ASGI]
+
+
 # -- Nobody stays for ever -------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fuzzing import KINDS, MARK, Findings, Input, fuzz, judge, make
+from fuzzing import KINDS, MARK, NOT_IMPLEMENTED, Findings, Input, fuzz, judge, make
 
 from checkpoint_model.vocabulary import ErrorCode
 from checkpoint_reference_server import answers
@@ -12,12 +12,13 @@ SAMPLE = 1200
 
 
 def test_bad_inputs_break_nothing_and_come_back_nowhere() -> None:
-    """WC-PRIV-1, WC-ERR-9: no crash, no 5xx, no leak, no growth."""
+    """WC-PRIV-1, WC-ERR-9: no crash, no fault, no leak, no growth."""
     findings = fuzz(SAMPLE, seed=8)
     assert findings.wrong == []
     assert findings.inputs == dict.fromkeys(KINDS, SAMPLE // len(KINDS))
     # It is bad in many ways, and not in all of them: some of it is decided.
-    assert {"200", "400", "404", "405", "413", "415", "421", "431"} <= findings.statuses.keys()
+    statuses = {"200", "400", "404", "405", "413", "415", "421", "431", "501"}
+    assert statuses <= findings.statuses.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,6 +41,8 @@ PROBLEM = json.dumps(answers.problem(ErrorCode.INVALID_INPUT)).encode()
     [
         (HEAD % 400 + PROBLEM, None),
         (b"", None),
+        (NOT_IMPLEMENTED + b"\r\n", None),
+        (NOT_IMPLEMENTED + b"\r\n" + HEAD % 500, "status 501"),
         (HEAD % 500, "status 500"),
         (HEAD % 503 + PROBLEM, "status 503"),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 X\r\n\r\n", "status 100"),
