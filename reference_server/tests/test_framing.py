@@ -371,6 +371,24 @@ def test_a_body_that_comes_behind_its_answer_leaves_the_connection_idle() -> Non
     assert asyncio.run(closed()) == [False, True]
 
 
+def test_what_never_becomes_a_request_has_no_more_time_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Line ends without end, behind an answer."""
+
+    async def is_cut() -> bool:
+        protocol, wire = connection()
+        protocol.data_received(WHOLE)
+        await settled()
+        protocol.data_received(b"\r\n")
+        monkeypatch.setattr(protocol_module, "REQUEST_SECONDS_MAX", 0.0)
+        protocol._look()
+        protocol.connection_lost(None)
+        return wire.aborted
+
+    assert asyncio.run(is_cut())
+
+
 def test_an_idle_connection_whose_answer_is_not_read_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
