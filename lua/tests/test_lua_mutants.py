@@ -61,6 +61,8 @@ def test_every_mutant_is_told_or_listed(caller: Caller) -> None:
     page = PAGE.read_text(encoding="utf-8")
     for lines in (figure_lines(outcomes), listed_lines("equivalent"), listed_lines("hidden")):
         assert "\n".join(lines) in page, "to be written anew: nox -s lua_mutants"
+    # Of the scripts alone, and of the whole check.
+    assert page.count("Survivors that are not listed: none.") == 2
     ways = {outcome.difference.what for outcome in outcomes if outcome.difference}
     assert ways == {"reply", "error", "stored", "expiry"}
 
