@@ -200,7 +200,7 @@ def test_a_loss_beyond_what_is_declared_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durability", ["none", "second"])
 def test_a_loss_within_what_is_declared_is_counted(tmp_path: Path, durability: str) -> None:
-    """The same of a store that promises less; all of it is of the last second."""
+    """The same of a store that promises less; all of it is of the last moment."""
     storm = crashed(tmp_path, durability, lost=True)
     assert (storm["verdict"], storm["failures"]) == ("pass", [])
     assert storm["faults"]["acknowledged_lost"] == 0

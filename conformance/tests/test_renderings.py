@@ -328,7 +328,7 @@ def test_html_has_every_rule_and_every_failure() -> None:
 
 LOST = (
     "Faults: 4 of 2 kinds; 2 acknowledged changes lost (a crash is to leave all but the last "
-    "second, and took 5); a good answer at the latest 1,257 ms after each"
+    "two seconds, and took 5); a good answer at the latest 1,257 ms after each"
 )
 
 
