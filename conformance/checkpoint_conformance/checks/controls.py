@@ -379,6 +379,8 @@ def _clock_stands(run: Run, _: Controls) -> None:
 def _reset(run: Run, controls: Controls) -> None:
     """WC-CTL-5: clock, pause, limit and dependency as at the start."""
     cast, session, rule = Cast(), run.session(), "WC-CTL-5"
+    # From a clock that nobody moved: what an earlier reset left ahead, this one leaves there too.
+    session.noted([controls.reset()])
     began, began_ms = time.monotonic(), controls.now_ms()
     clock = controls.raw("/clock", json.dumps({"advance_ms": 3_600_000, "freeze": True}).encode())
     session.noted([as_sent(clock, None, on_controls=True)])

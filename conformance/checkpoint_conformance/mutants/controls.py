@@ -48,8 +48,8 @@ def _reset_but_for_the_clock(clock: bytes) -> Tamper:
         if message.path == "/reset" and answer.status == 200 and shifted[0]:
             shifted[0] = False
             forward(replace(message, path="/clock", body=clock))
-        elif message.path == "/clock" and message.json.get("advance_ms", 0) >= HOUR_MS:
-            shifted[0] = True
+        elif message.path == "/clock" and answer.status == 200:
+            shifted[0] |= message.json.get("advance_ms", 0) >= HOUR_MS
         return answer
 
     shifted = [False]
