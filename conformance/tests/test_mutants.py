@@ -278,7 +278,7 @@ def test_the_page_is_of_today_s_zoo() -> None:
     """To be written anew: nox -s matrix, which plays what has no result yet."""
     known = known_results(ROOT / "docs/mutants.jsonl", IN_FULL)
     assert list(known.outcomes) == list(ZOO)
-    assert len(known.alarms) >= 20
+    assert known.alarms
     ran = showing.Ran(outcomes=list(known.outcomes.values()), how=IN_FULL, alarms=known.alarms)
     assert ran.all_well
     assert (ROOT / "docs/mutants.md").read_text(encoding="utf-8") == showing.as_matrix(ran)

@@ -511,7 +511,9 @@ def store_evicts(run: Run) -> None:
 
 def faults(run: Run) -> None:
     """All of it, on one deployment, and then everything at once."""
-    _play(run, _away, _cut_off, _crash, _full, _evicting, _mixed)
+    # The full store first: once it was killed, its settings are its command's again, and one that
+    # was set to evict while it ran would be found as it should be.
+    _play(run, _full, _away, _cut_off, _crash, _evicting, _mixed)
 
 
 CHECKS = (
