@@ -61,6 +61,14 @@ class Foreign:
 
 Answer: TypeAlias = Result | Problem | Unknown | Foreign
 
+
+def is_decided(answer: Answer) -> bool:
+    """Whether section 6 decided it, for or against."""
+    return isinstance(answer, Result) or (
+        isinstance(answer, Problem) and ERRORS[answer.code].decided
+    )
+
+
 JSONRPC_INTERNAL_ERROR: Final = -32603
 EXCERPT_MAX: Final = 120
 """Characters of an answer that is no answer of the contract."""

@@ -163,10 +163,11 @@ def _needs_no_start(description: "Description", file: Path) -> None:
     Raises:
         click.UsageError: something has.
     """
+    found = description.placeholders
     ported = [
         member
         for member in ("controls", "mcp", "store")
-        if "${" in (getattr(description, member) or "").replace("${env:", "")
+        if any(f"${{{name}}}" in (getattr(description, member) or "") for name in found)
     ]
     if ported:
         options = ", ".join(f"--{member}" for member in ported)

@@ -221,7 +221,7 @@ def _by_asgi(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
             return caller
         body = await _read(request, endpoint.bytes_max)
         now = asyncio.get_running_loop().time()
-        # None has come where the body is too long.
+        # None is there where it waited for no other.
         waited_seconds = now - request.scope["state"].get(ARRIVED, now)
         caller = caller._replace(waited_seconds=waited_seconds)
         return await endpoint.answer(request.headers, body, caller)

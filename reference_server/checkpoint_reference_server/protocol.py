@@ -39,7 +39,8 @@ LOOKS: Final = 4
 CONNECTIONS_MAX: Final = 4096
 """Open connections of a process, unless an operator says otherwise."""
 ARRIVED: Final = "arrived"
-"""Where a request's state says when its last byte came, by the loop's clock."""
+"""Where the state of a request that waits for another says when its last byte came, by the loop's
+clock."""
 PIECE_BYTES: Final = 4096
 """Of what was read, so much is parsed at once, and the rest when no request waits for another.
 
@@ -339,7 +340,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._offers_upgrade:
             return  # it comes behind the head without that
         self._receiving_since = None
-        self.scope["state"][ARRIVED] = self._read_at
+        if self.pipeline:
+            self.scope["state"][ARRIVED] = self._read_at
         cycle = self.cycle
         cycle.more_body = False
         if cycle.response_complete:

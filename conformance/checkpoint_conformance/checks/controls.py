@@ -7,6 +7,7 @@ is away for a moment, or the target's own rate limit, is no control's, as anywhe
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from checkpoint_conformance.answers import Fault, Problem, json_object
@@ -226,16 +227,15 @@ def _expect_ms(
     session: Session,
     rule: str,
     what: str,
-    *,
     elapsed_ms: float,
-    least_ms: float,
-    most_ms: float,
+    between_ms: tuple[float, float],
 ) -> None:
     """Hold the time between two looks at a clock against what may have passed.
 
     Raises:
         ViolationError: it is another one.
     """
+    least_ms, most_ms = between_ms
     if not least_ms <= elapsed_ms <= most_ms + RUNNING_TOLERANCE_MS:
         session.fail(
             Fault(
@@ -251,18 +251,7 @@ def _expect_ms(
 def _clock_runs(run: Run, controls: Controls) -> None:
     """WC-CTL-1 for a clock that runs: it goes on by itself, can be shifted, stopped and let go."""
     session = run.session()
-
-    def expect(what: str, elapsed_ms: float, between: tuple[float, float]) -> None:
-        least, most = between
-        _expect_ms(
-            run,
-            session,
-            "WC-CTL-1",
-            what,
-            elapsed_ms=elapsed_ms,
-            least_ms=least,
-            most_ms=most,
-        )
+    expect = partial(_expect_ms, run, session, "WC-CTL-1")
 
     def elapsed(since: float) -> float:
         return (time.monotonic() - since) * 1000
@@ -398,9 +387,8 @@ def _reset(run: Run, controls: Controls) -> None:
         session,
         rule,
         "the clock after the reset, to what it was before it was shifted",
-        elapsed_ms=reset_ms - began_ms,
-        least_ms=0,
-        most_ms=elapsed,
+        reset_ms - began_ms,
+        (0, elapsed),
     )
     began = time.monotonic()
     time.sleep(RUNS_ON_SECONDS)
@@ -409,9 +397,8 @@ def _reset(run: Run, controls: Controls) -> None:
         session,
         rule,
         "the clock, 50 ms after the reset",
-        elapsed_ms=controls.now_ms() - reset_ms,
-        least_ms=45,
-        most_ms=(time.monotonic() - began) * 1000,
+        controls.now_ms() - reset_ms,
+        (45, (time.monotonic() - began) * 1000),
     )
 
 

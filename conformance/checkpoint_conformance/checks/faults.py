@@ -23,6 +23,7 @@ from checkpoint_conformance.answers import (
     Problem,
     Result,
     Unknown,
+    is_decided,
     json_object,
     read,
 )
@@ -61,7 +62,7 @@ from checkpoint_model import (
     Status,
     format_request,
 )
-from checkpoint_model.vocabulary import ERRORS, HEALTH_PATH, TOOL_PATH
+from checkpoint_model.vocabulary import HEALTH_PATH, TOOL_PATH
 
 CONTENDERS: Final = 30
 """Requests that are released together: enough to be in flight when a fault comes."""
@@ -232,10 +233,6 @@ def _is_unavailable(came: Answer) -> bool:
     return isinstance(came, Problem) and came.code is ErrorCode.DEPENDENCY_UNAVAILABLE
 
 
-def _is_decided(came: Answer) -> bool:
-    return isinstance(came, Result) or (isinstance(came, Problem) and ERRORS[came.code].decided)
-
-
 # -- the parts --------------------------------------------------------------------------------
 
 
@@ -292,7 +289,7 @@ def _judge_while_away(stage: _Stage, exchange: Exchange, came: Answer) -> None:
     expected = f"{ErrorCode.DEPENDENCY_UNAVAILABLE} within {ANSWER_MS_MAX} ms of the last byte"
     if _is_unavailable(came) and took_ms <= ANSWER_MS_MAX + ANSWER_SLACK_MS:
         stage.run.tally.hit("WC-ERR-5")
-    elif isinstance(came, Problem) and not _is_decided(came) and not _is_unavailable(came):
+    elif isinstance(came, Problem) and not is_decided(came) and not _is_unavailable(came):
         pass  # refused for another reason, which may come first (WC-ERR-6)
     else:
         stage.fail(
@@ -436,7 +433,7 @@ def _first_decision(
         with Client(Address.parse(url)) as client:
             exchange = client.exchange("POST", TOOL_PATH, body, JSON_HEADERS)
         came = read(exchange)
-        if _is_decided(came):
+        if is_decided(came):
             return exchange, came
         time.sleep(_POLL_SECONDS)
     return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from checkpoint_conformance.acceptance import members_by_action
-from checkpoint_conformance.answers import Fault, Problem, Result, json_object
+from checkpoint_conformance.answers import Fault, Problem, is_decided, json_object
 from checkpoint_conformance.checks.walk import FINGERPRINT, Cast
 from checkpoint_conformance.client import JSON_HEADERS, Headers
 from checkpoint_conformance.conversations import IN_FLIGHT_MAX, attempted, hold_all
@@ -36,7 +36,7 @@ from checkpoint_model import (
     Status,
     format_request,
 )
-from checkpoint_model.vocabulary import BODY_BYTES_MAX, ERRORS
+from checkpoint_model.vocabulary import BODY_BYTES_MAX
 
 _BAD: Final = 400
 _TOO_LONG: Final = 413
@@ -338,17 +338,16 @@ def _too_long_in_chunks(run: Run) -> None:
     decided."""
     cast, session = Cast(), run.session()
     session.send(cast.claim(cast.ann))
-    body = session.body(Abandon(holder=cast.ann, generation=1)).ljust(BODY_BYTES_MAX + 1)
-    _, came = session.ask(body, (*JSON_HEADERS, ("transfer-encoding", "chunked")))
-    if isinstance(came, Result) or (isinstance(came, Problem) and ERRORS[came.code].decided):
-        session.fail(
-            Fault(
-                rules=("WC-IN-4",),
-                what=f"the body has {BODY_BYTES_MAX + 1} bytes, and comes in chunks",
-                expected=f"{_TOO_LONG} INVALID_INPUT",
-                got=session.sequence[-1].answered,
-            )
-        )
+    case = _Case(
+        rule="WC-IN-4",
+        what=f"the body has {BODY_BYTES_MAX + 1} bytes, and comes in chunks",
+        body=session.body(Abandon(holder=cast.ann, generation=1)).ljust(BODY_BYTES_MAX + 1),
+        statuses=(_TOO_LONG,),
+        headers=(*JSON_HEADERS, ("transfer-encoding", "chunked")),
+    )
+    _, came = session.ask(case.in_bytes, case.headers)
+    if is_decided(came):
+        session.fail(_fault(session, case, case.rule))
     session.send(Status(holder=cast.ann))
 
 

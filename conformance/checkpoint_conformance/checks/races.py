@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from checkpoint_conformance.answers import Answer, Fault, Problem, Result, read
+from checkpoint_conformance.answers import Answer, Fault, Problem, Result, is_decided, read
 from checkpoint_conformance.checks.walk import Cast
 from checkpoint_conformance.client import (
     JSON_HEADERS,
@@ -23,7 +23,7 @@ from checkpoint_conformance.client import (
 from checkpoint_conformance.run import Check, Run
 from checkpoint_conformance.session import LostError, Session, fresh_key
 from checkpoint_model import Abandon, Claim, ErrorCode, EvidenceType, Request, Stage, Status
-from checkpoint_model.vocabulary import ERRORS, TOOL_PATH
+from checkpoint_model.vocabulary import TOOL_PATH
 
 _TRANSITION_SENDS: Final = 50
 OPENING_AT_ONCE: Final = 16
@@ -106,7 +106,7 @@ def _one_wins(
     exchanges = at_once(clients, [session.body(request) for request in requests])
     came = [read(exchange) for exchange in exchanges]
     winners = [i for i, answer in enumerate(came) if _has(answer, flag)]
-    decided = sum(_is_decided(answer) for answer in came)
+    decided = sum(is_decided(answer) for answer in came)
     if len(winners) > 1 or (not winners and decided == len(came)):
         for index in [*winners[:3], *(i for i in range(len(came)) if i not in winners)][:4]:
             session.note(exchanges[index], came[index])
@@ -219,12 +219,6 @@ def at_once(clients: Sequence[Client], bodies: Sequence[bytes]) -> list[Exchange
 
 def _has(answer: Answer, flag: str) -> bool:
     return isinstance(answer, Result) and answer.members.get(flag) is True
-
-
-def _is_decided(answer: Answer) -> bool:
-    if isinstance(answer, Problem):
-        return ERRORS[answer.code].decided
-    return isinstance(answer, Result)
 
 
 CHECKS = (
