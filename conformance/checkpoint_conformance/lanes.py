@@ -32,7 +32,7 @@ from checkpoint_conformance import logs
 from checkpoint_conformance.forked import processors
 from checkpoint_conformance.run import Check, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
-from checkpoint_conformance.tally import Tally, Timing
+from checkpoint_conformance.tally import Silence, Tally, Timing
 
 JOBS_BY_DEFAULT_MAX: Final = 4
 """More gain nothing: so little may be done beside what must be alone. And a target that somebody
@@ -191,8 +191,8 @@ class Ended:
     tally: Tally
 
 
-Order: TypeAlias = tuple[int, int, int]
-"""A task's number, its instance, and how many requests that instance lost in a row before."""
+Order: TypeAlias = tuple[int, int, Silence]
+"""A task's number, its instance, and what that instance lost since it answered last."""
 
 
 class LaneError(Exception):
@@ -263,14 +263,14 @@ def _lane(
     end_with_parent()
     connection.send(_READY)
     while (order := connection.recv()) is not None:
-        number, instance, lost_in_a_row = order
+        number, instance, silence = order
         run = _run_of(
             tasks[number],
             targets[instance],
             profile=profile,
             seed=seed,
             progress=_Told(connection),
-            tally=Tally(lost_in_a_row=lost_in_a_row),
+            tally=Tally(silence=silence),
         )
         connection.send(_done(tasks[number], run, interrupts))
 
@@ -377,7 +377,7 @@ class Lanes:
         self._tasks = tasks
         self._targets = targets
         self._schedule = Schedule(tasks, len(targets))
-        self._lost_in_a_row = [0] * len(targets)
+        self._silences = [Silence()] * len(targets)
         self._ended: dict[int, Ended] = {}
         self._interrupted = ""
         self._stop_by = float("inf")
@@ -419,7 +419,7 @@ class Lanes:
             lane.task, lane.instance = begun
             self.places.append((lane.task, lane.instance, True))
             progress.check(lane.task.title, number)
-            order: Order = (lane.task.number, lane.instance, self._lost_in_a_row[lane.instance])
+            order: Order = (lane.task.number, lane.instance, self._silences[lane.instance])
             with suppress(BrokenPipeError):  # it is dead, which is seen where it is listened to
                 lane.connection.send(order)
 
@@ -470,7 +470,7 @@ class Lanes:
         if said.how is Ending.FAULT:
             raise LaneError(f"an exception in «{task.title}»") from _InLaneError(said.told)
         if task.place is not Place.APART:
-            self._lost_in_a_row[lane.instance] = said.tally.lost_in_a_row
+            self._silences[lane.instance] = said.tally.silence
         if said.tally.failures:
             self._schedule.broke(task)
         if said.how is Ending.GONE and not self._interrupted:

@@ -153,9 +153,8 @@ def expect_somebody(tally: Tally) -> None:
     Raises:
         TargetGoneError: it has not.
     """
-    if tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:
-        why = tally.lost_why.most_common(1)[0][0]
-        raise TargetGoneError(f"the target stopped answering: {why}")
+    if tally.silence.requests >= LOST_IN_A_ROW_MAX:
+        raise TargetGoneError(f"the target stopped answering: {tally.silence.why}")
 
 
 def fresh_identity() -> Identity:

@@ -94,6 +94,15 @@ class Timing:
     requests: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Silence:
+    """What was lost since the target answered last."""
+
+    requests: int = 0
+    why: str = ""
+    """Of the last one; empty where there is none."""
+
+
 @dataclass
 class Tally:
     """Counts from all checks; safe for several threads."""
@@ -107,7 +116,8 @@ class Tally:
     """By :attr:`Failure.key`, the shortest seen."""
     requests: int = 0
     lost: int = 0
-    lost_in_a_row: int = 0
+    silence: Silence = Silence()
+    """In a run of several processes it goes from check to check at one target."""
     lost_why: Counter[str] = field(default_factory=Counter)
     lost_what: Counter[str] = field(default_factory=Counter)
     """Which requests those were, and why, in one line each; as many kinds as `LOST_KINDS_MAX`."""
@@ -207,13 +217,13 @@ class Tally:
 
     def answered(self) -> None:
         """Note that the target answered, so that whatever was lost before was a moment's."""
-        self.lost_in_a_row = 0
+        self.silence = Silence()
 
     def lose(self, why: str, what: str = "a request") -> None:
         """Count a request whose outcome is unknown; ``what`` names it for people."""
         with self._lock:
             self.lost += 1
-            self.lost_in_a_row += 1
+            self.silence = Silence(requests=self.silence.requests + 1, why=why)
             self.lost_why[why] += 1
             line = f"{what}: {why}"
             if line in self.lost_what or len(self.lost_what) < LOST_KINDS_MAX:

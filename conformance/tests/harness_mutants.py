@@ -606,7 +606,7 @@ _SESSION: Final = (
         "a-dead-target-is-asked-for-ever",
         "Does not give up a target that answers no more.",
         "A run against nobody would last for hours.",
-        "    if tally.lost_in_a_row >= LOST_IN_A_ROW_MAX:",
+        "    if tally.silence.requests >= LOST_IN_A_ROW_MAX:",
         "    if False:",
         "test_a_target_that_answers_no_more_is_gone",
     ),

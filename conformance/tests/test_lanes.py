@@ -40,7 +40,13 @@ from checkpoint_conformance.mutants.proxy import Forward, Message, with_members
 from checkpoint_conformance.preflight import serves_several
 from checkpoint_conformance.rules import RuleClass
 from checkpoint_conformance.run import PROFILES, Check, Run, Target
-from checkpoint_conformance.session import TargetGoneError, fresh_identity, fresh_key
+from checkpoint_conformance.session import (
+    LOST_IN_A_ROW_MAX,
+    TargetGoneError,
+    expect_somebody,
+    fresh_identity,
+    fresh_key,
+)
 from checkpoint_conformance.tally import Failure, Tally, Timing
 from checkpoint_conformance.targets import Description
 from checkpoint_conformance.terminal import LiveProgress
@@ -462,7 +468,7 @@ def test_an_exception_in_a_lane_is_a_fault_of_the_harness() -> None:
 def test_a_lane_that_dies_is_a_fault_of_the_harness() -> None:
     """Never a run that saw less."""
     with pytest.raises(LaneError, match="ended with 3 in the middle of «dies»"):
-        go_through([check("hangs", hangs, seconds=9), check("dies", dies)])
+        go_through([check("hits", hits, seconds=9), check("dies", dies)])
 
 
 def test_ctrl_c_ends_every_lane_with_what_it_saw() -> None:
@@ -485,13 +491,32 @@ def test_a_target_that_is_gone_ends_the_others_with_what_they_saw() -> None:
 def loses_one(run: Run) -> None:
     """An answer, and say how many were lost in a row."""
     run.tally.lose("a reason")
-    run.tally.remark(f"{run.tally.lost_in_a_row} in a row")
+    run.tally.remark(f"{run.tally.silence.requests} in a row")
 
 
 def test_answers_lost_in_a_row_are_counted_over_the_checks() -> None:
     """Each of which may lose fewer than end a run."""
     seen = go_through([check("one", loses_one), check("two", loses_one)], 1)
     assert seen.tally.remarks == ["1 in a row", "2 in a row"]
+
+
+def loses_so_many(run: Run) -> None:
+    """As many answers in a row as end a run, and nothing is asked afterwards."""
+    for _ in range(LOST_IN_A_ROW_MAX):
+        run.tally.lose("a reason")
+
+
+def asks(run: Run) -> None:
+    """Ask the target, if there is somebody."""
+    expect_somebody(run.tally)
+    run.tally.hit("WC-HIT")
+
+
+def test_a_target_that_fell_silent_in_one_check_is_gone_in_the_next() -> None:
+    """Which has lost nothing itself, and says why all the same."""
+    seen = go_through([check("one", loses_so_many), check("two", asks), check("three", hits)], 1)
+    assert seen.interrupted == "the target stopped answering: a reason"
+    assert seen.tally.hits["WC-HIT"] == 0
 
 
 def knows(run: Run) -> None:
