@@ -737,6 +737,14 @@ _PRIVACY: Final = (
         f"{_STORED}[a_second_longer-]",
     ),
     _store(
+        "base64-is-no-digest",
+        "Takes the words between the slashes of a digest in base64 for a name.",
+        "No key of such a record would be known as its own, and its expiry would be free.",
+        'return _VARIABLE.sub(b"*", _IN_BASE64.sub(b"*", key))',
+        'return _VARIABLE.sub(b"*", key)',
+        f"{_STORED}[too_long_in_base64-]",
+    ),
+    _store(
         "names-of-keys-are-not-looked-at",
         "Looks for identifiers in what lies under a key, not in its name.",
         "The most usual place of all would be free: the key of the workflow in the name.",

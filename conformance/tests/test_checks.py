@@ -371,7 +371,9 @@ def _other_layouts(client: "redis.Redis", message: Message, answer: HttpAnswer) 
         client.set(
             f"{name}/index/" + base64.b64encode(observation).decode(), observation, px=left_ms
         )
-    client.set(f"{name}/generations/{members['generation']}", json.dumps(members), px=left_ms)
+    kept = ("stage", "generation", "observed_at", "claim_expires_at", "state_expires_at")
+    generation = json.dumps({name: members[name] for name in kept})
+    client.set(f"{name}/generations/{members['generation']}", generation, px=left_ms)
 
 
 def test_another_way_to_lay_out_a_record_is_not_blamed(target: Target) -> None:

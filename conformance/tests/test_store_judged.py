@@ -4,6 +4,7 @@ The server is the model, which keeps nothing in the store; what a layout would k
 written by the test, so that each fault is one line.
 """
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -57,12 +58,31 @@ def _in_capital_digits(client: "redis.Redis", message: Message, ends_ms: int) ->
     client.set(f"wc:{of_record(message)}", digits, pxat=ends_ms)
 
 
+def _named_in_base64(client: "redis.Redis", message: Message, ends_ms: int) -> None:
+    client.set(f"wc/records/{_base64(message)}", "1", pxat=ends_ms)
+
+
+def _named_by_whole_base64(client: "redis.Redis", message: Message, ends_ms: int) -> None:
+    client.set(f"wc:{_base64(message)}=", "1", pxat=ends_ms)
+
+
+def _too_long_in_base64(client: "redis.Redis", message: Message, ends_ms: int) -> None:
+    client.set(f"wc:{_base64(message)}:record", "1", pxat=ends_ms + 1000)
+
+
+def _base64(message: Message) -> str:
+    """A record's digest, not filled up, with a slash in it at a place of its own."""
+    digest = bytes.fromhex(of_record(message))
+    text, place = base64.b64encode(digest).decode().rstrip("="), digest[0] % 32
+    return f"{text[:place]}/{text[place + 1 :]}"
+
+
 @pytest.fixture
 def client(valkey_url: str) -> Iterator["redis.Redis"]:
     """The store, without what a test leaves there."""
     with redis.Redis.from_url(valkey_url) as client:
         yield client
-        for key in client.scan_iter("wc:*"):
+        for key in client.scan_iter("wc*"):
             client.delete(key)
 
 
@@ -76,6 +96,9 @@ def client(valkey_url: str) -> Iterator["redis.Redis"]:
         (_holder_in_a_name, {"WC-PRIV-1"}),
         (_key_of_the_workflow, {"WC-PRIV-1"}),
         (_in_capital_digits, {"WC-PRIV-2"}),
+        (_named_in_base64, set()),
+        (_named_by_whole_base64, set()),
+        (_too_long_in_base64, {"WC-PRIV-3"}),
     ],
     ids=lambda value: value.__name__[1:] if callable(value) else "",
 )

@@ -69,6 +69,14 @@ _SLACK_MS: Final = 3600 * 1000
 _READING_MS: Final = 50
 """How long reading a key's expiry and the time may take apart."""
 _BATCH: Final = 500
+_IN_BASE64: Final = re.compile(
+    rb"[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{27}=|[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}=="
+    rb"|(?<![A-Za-z0-9+])(?:[A-Za-z0-9+/]{43}|[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{86})(?![A-Za-z0-9+/])"
+)
+"""Digests of 16, 20, 32 and 64 bytes, and of 32, 48 and 64 that are not filled up.
+
+By their lengths, as the alphabet has a slash, which parts the words of other names.
+"""
 _VARIABLE: Final = re.compile(rb"[A-Za-z0-9_-]{16,}|[0-9]+")
 """The part of a key's name that differs from record to record: a digest, or a number."""
 
@@ -253,7 +261,7 @@ def _without_prefix(text: str) -> str:
 
 
 def _shape(key: bytes) -> bytes:
-    return _VARIABLE.sub(b"*", key)
+    return _VARIABLE.sub(b"*", _IN_BASE64.sub(b"*", key))
 
 
 def _own_shapes(made: Iterable[_Made]) -> Collection[bytes] | None:
