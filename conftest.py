@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tools import not_run_here
 
+from checkpoint_conformance.forked import processors
+
 PACKAGES = {"chromium": "chromium", "curl": "curl", "luacheck": "lua-check"}
 """The programs that some tests need, with Debian's package of each."""
 
@@ -27,6 +29,15 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("tests"), max_examples=5_000)
 settings.load_profile(os.environ.get("WORKFLOW_CHECKPOINT_HYPOTHESIS_PROFILE", "tests"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are processors: a test waits for a third of its time.
+
+    For a process to start, a record to expire, a store to be found away.
+    """
+    return max(processors() * 3 // 2, 1)
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ PACKAGES = {
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Install everything and run every test, as many at once as there are processors."""
+    """Install everything and run every test, several at once."""
     session.install(
         "-e", ".[server,embedded,containers,load,mcp,metrics,otel]", *dependencies("test")
     )

@@ -7,7 +7,6 @@ FOLDER`` they are kept there, and those of an earlier run are judged again.
 
 import argparse
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -23,6 +22,7 @@ from curves import Line, chart
 from simulated import Load, simulate
 
 from checkpoint_conformance.client import Lost
+from checkpoint_conformance.forked import processors
 from checkpoint_conformance.history import DROPPED, Call, HistoryWriter, begin_header
 from checkpoint_conformance.judging import judge_folder
 from checkpoint_model import format_request
@@ -199,8 +199,7 @@ def table(judged: Sequence[Judged]) -> str:
         "The seconds of the clock say more of whatever else ran on that machine; those of the "
         "processor are the judge's, though it shared the caches, too."
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    lines += ["", f"({python}, {cores} cores. {said})", ""]
+    lines += ["", f"({python}, {processors()} cores. {said})", ""]
     return "\n".join(lines)
 
 
