@@ -18,6 +18,7 @@ from rich.markup import escape
 from checkpoint_conformance import github, report, terminal
 from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.checks.logs import judge_logs
+from checkpoint_conformance.interrupts import insistent
 from checkpoint_conformance.lanes import jobs_by_default, lanes, load_what_checks_need
 from checkpoint_conformance.launch import LaunchError, reference_servers
 from checkpoint_conformance.plain import plain
@@ -182,6 +183,7 @@ def _go_through(
         progress = stack.enter_context(terminal.LiveProgress(console))
         run = Run(target=target, profile=amount, seed=seed, progress=progress)
         stack.callback(run.close)
+        stack.enter_context(insistent())
         interrupted = ""
         try:
             if side_by_side is None:

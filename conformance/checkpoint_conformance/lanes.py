@@ -30,6 +30,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from checkpoint_conformance import logs
 from checkpoint_conformance.forked import processors
+from checkpoint_conformance.interrupts import insistent
 from checkpoint_conformance.run import Check, Profile, Run, Target
 from checkpoint_conformance.session import TargetGoneError
 from checkpoint_conformance.tally import Silence, Tally, Timing
@@ -262,17 +263,18 @@ def _lane(
     logs.share_mark(mark)
     end_with_parent()
     connection.send(_READY)
-    while (order := connection.recv()) is not None:
-        number, instance, silence = order
-        run = _run_of(
-            tasks[number],
-            targets[instance],
-            profile=profile,
-            seed=seed,
-            progress=_Told(connection),
-            tally=Tally(silence=silence),
-        )
-        connection.send(_done(tasks[number], run, interrupts))
+    with insistent():
+        while (order := connection.recv()) is not None:
+            number, instance, silence = order
+            run = _run_of(
+                tasks[number],
+                targets[instance],
+                profile=profile,
+                seed=seed,
+                progress=_Told(connection),
+                tally=Tally(silence=silence),
+            )
+            connection.send(_done(tasks[number], run, interrupts))
 
 
 def end_with_parent() -> None:

@@ -6,9 +6,11 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import parent_process
 from random import Random
 from typing import Any
@@ -25,6 +27,7 @@ from checkpoint_conformance.checks import CHECKS
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.deployment import deployed
 from checkpoint_conformance.faults import Durability, FaultAccess, Kind
+from checkpoint_conformance.interrupts import insistent
 from checkpoint_conformance.lanes import (
     LaneError,
     Place,
@@ -427,6 +430,25 @@ def hangs_and_says_so(run: Run) -> None:
     threading.Event().wait(HANGS_SECONDS_MAX)
 
 
+class HangsWhenItIsGone:
+    """Does what is to be interrupted when nobody has it any more."""
+
+    def __init__(self, hang: Callable[[], None]) -> None:
+        self._hang = hang
+
+    def __del__(self) -> None:
+        """Where an exception is dropped."""
+        self._hang()
+
+
+def hangs_where_nothing_can_be_raised(run: Run) -> None:
+    """Press Ctrl-C in a finalizer, and wait to be interrupted."""
+    HangsWhenItIsGone(partial(hangs_and_says_so, run))
+    run.tally.hit("WC-WENT-ON")
+    threading.Event().wait(HANGS_SECONDS_MAX)
+    run.tally.hit("WC-LOST")
+
+
 def is_broken(_: Run) -> None:
     """A fault of the harness."""
     raise ZeroDivisionError("ours")
@@ -477,6 +499,26 @@ def test_ctrl_c_ends_every_lane_with_what_it_saw() -> None:
     assert seen.interrupted == "interrupted before the end"
     assert seen.tally.hits == {"WC-HANGS": 1}
     assert [timing.name for timing in seen.tally.timings] == ["first"]
+
+
+def test_ctrl_c_ends_a_lane_that_could_not_hear_it(capfd: pytest.CaptureFixture[str]) -> None:
+    """It comes again, and nothing is printed of the one that was dropped."""
+    seen = go_through([check("hangs", hangs_where_nothing_can_be_raised)], 1)
+    assert seen.interrupted == "interrupted before the end"
+    assert seen.tally.hits == {"WC-HANGS": 1, "WC-WENT-ON": 1}
+    assert capfd.readouterr().err == ""
+
+
+def test_what_else_a_finalizer_raises_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To whomever it was told before."""
+    told: list[Any] = []
+    monkeypatch.setattr(
+        sys, "unraisablehook", hook := lambda dropped: told.append(dropped.exc_type)
+    )
+    with insistent():
+        HangsWhenItIsGone(partial(divmod, 1, 0))
+    assert told == [ZeroDivisionError]
+    assert sys.unraisablehook is hook
 
 
 def test_a_target_that_is_gone_ends_the_others_with_what_they_saw() -> None:
