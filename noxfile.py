@@ -12,6 +12,7 @@ nox -s mutants       does the harness catch every wrong server, by the right rul
 nox -s matrix        which checks and rules find each of them, in a whole run? (hours)
 nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
 nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
+nox -s chaos         does a run end with a right verdict whatever is done to answers? (half an hour)
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
@@ -181,6 +182,13 @@ def descriptions(session: nox.Session) -> None:
     session.run("python", "reference_server/tests/registry_examples.py")
     published = "reference_server/checkpoint_reference_server/registry/published"
     session.run("workflow-checkpoint", "registry", "emit", "all", "--output", published)
+
+
+@nox.session(default=False)
+def chaos(session: nox.Session) -> None:
+    """Check the right server many times while its answers are lost, refused and corrupted."""
+    session.install("-e", ".[server,embedded,mcp]", *dependencies("test"))
+    session.run("pytest", "-n", "auto", "-m", "large", "conformance/tests/test_chaos.py")
 
 
 @nox.session(default=False)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import redis
+from chaos import refusing
 from looking_away import Quiet
 
 from checkpoint_conformance import run as run_module
@@ -113,36 +114,15 @@ def every(number: int, instead: HttpAnswer) -> Tamper:
     return tamper
 
 
-def refusing(status: int, code: str) -> HttpAnswer:
-    """A retryable error that nobody provoked."""
-    members = {
-        "type": "about:blank",
-        "title": "t",
-        "status": status,
-        "detail": "d",
-        "code": code,
-        "retry": True,
-        "charged": False,
-        "recovery": "r",
-        "retry_after_seconds": 1,
-    }
-    headers = (
-        ("content-type", "application/problem+json"),
-        ("cache-control", "no-store"),
-        ("retry-after", "1"),
-    )
-    return HttpAnswer(status=status, headers=headers, body=json.dumps(members).encode())
-
-
 def _in_two_lines(message: Message, forward: Forward) -> HttpAnswer:
     answer = with_header(forward(message), "cache-control", "no-cache,\tNo-Store")
     return replace(answer, headers=(("cache-control", "private"), *answer.headers))
 
 
 RIGHT: list[tuple[str, Tamper]] = [
-    ("the store is away now and then", every(61, refusing(503, "DEPENDENCY_UNAVAILABLE"))),
+    ("the store is away now and then", every(61, refusing("DEPENDENCY_UNAVAILABLE", 503))),
     ("a gateway fails now and then", every(61, HttpAnswer(status=502, headers=(), body=b"<p>"))),
-    ("the rate is limited now and then", every(401, refusing(429, "RATE_LIMITED"))),
+    ("the rate is limited now and then", every(401, refusing("RATE_LIMITED", 429))),
     ("Cache-Control in two lines, with a tab", _in_two_lines),
 ]
 
@@ -233,8 +213,8 @@ def test_a_body_that_is_never_answered_is_left_out(target: Target) -> None:
 @pytest.mark.parametrize(
     "instead",
     [
-        refusing(503, "DEPENDENCY_UNAVAILABLE"),
-        refusing(429, "RATE_LIMITED"),
+        refusing("DEPENDENCY_UNAVAILABLE", 503),
+        refusing("RATE_LIMITED", 429),
         HttpAnswer(status=502, headers=(), body=b"<p>"),
     ],
     ids=["away", "limited", "gateway"],
@@ -605,7 +585,7 @@ def test_a_store_that_is_away_by_both_accounts_breaks_no_rule_of_health(
 ) -> None:
     """503 is what `/healthz` says then; one that says another 5xx is wrong all the same."""
     monkeypatch.setattr(run_module, "PAUSE_SECONDS", 0)
-    away = refusing(503, "DEPENDENCY_UNAVAILABLE")
+    away = refusing("DEPENDENCY_UNAVAILABLE", 503)
     healthz = HttpAnswer(status=said, headers=(), body=b"{}")
     with tampering(target.address, lambda m, _: away if m.is_to_tool else healthz) as address:
         run = run_of(replace(target, address=address))

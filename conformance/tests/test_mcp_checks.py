@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import refusing
 from looking_away import Quiet
 
 from checkpoint_conformance import run as run_module
@@ -40,7 +41,7 @@ from checkpoint_conformance.mutants.over_mcp import is_mcp_message
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering
 from checkpoint_conformance.reproduction import script
 from checkpoint_conformance.rules import Binding, RuleClass
-from checkpoint_conformance.run import PROFILES, Run, Target
+from checkpoint_conformance.run import ATTEMPTS_MAX, PROFILES, Run, Target
 from checkpoint_conformance.vectors import load_vectors
 from checkpoint_conformance.verdict import Status, judge
 from checkpoint_model.vocabulary import TOOL_PATH
@@ -213,6 +214,32 @@ def test_workflows_apart_are_asked_about_at_once(
     assert {key: f.fault for key, f in run.tally.failures.items()} == {}
     assert run.tally.lost == 0
     assert all(next(count) > IN_FLIGHT_MAX for count in first.values())
+
+
+@pytest.mark.parametrize("times", [1, ATTEMPTS_MAX])
+def test_a_rate_limit_of_somebody_else_is_not_the_control_s(
+    target: Target, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Once a request too many may be refused, as a gateway does; each time the control is wrong."""
+    monkeypatch.setattr(doors, "load_vectors", list)
+    monkeypatch.setattr(run_module, "PAUSE_SECONDS", 0)
+    refused = iter(range(times))
+
+    def tamper(message: Message, forward: Forward) -> HttpAnswer:
+        is_status = message.is_to_tool and message.json["action"] == "status"
+        if is_status and next(refused, None) is not None:
+            return refusing("RATE_LIMITED", 429)
+        return forward(message)
+
+    with tampering(target.address, tamper) as address:
+        run = run_of(behind(target, address))
+        with run.over(Binding.MCP):
+            doors.doors(run)
+        run.close()
+    broken = set() if times == 1 else {"WC-CTL-3"}
+    assert {failure.rule for failure in run.tally.failures.values()} == broken
+    assert (run.tally.hits["WC-CTL-3"] > 0) is not bool(broken)
+    assert next(refused, None) is None
 
 
 def test_a_deadline_between_the_doors_is_no_difference(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from chaos import refusing
 from modelled import model_server, run_on
 
 from checkpoint_conformance.client import HttpAnswer
@@ -44,27 +45,6 @@ def session_with(serve: Tamper) -> Session:
     """A workflow at a server in this process."""
     run = run_on(serve)
     return run.session()
-
-
-def telling(code: str, status: int) -> HttpAnswer:
-    """An error of the contract that section 6 does not decide."""
-    members = {
-        "type": "about:blank",
-        "title": "t",
-        "detail": "d",
-        "recovery": "r",
-        "code": code,
-        "status": status,
-        "retry": True,
-        "charged": False,
-        "retry_after_seconds": 1,
-    }
-    headers = (
-        ("content-type", "application/problem+json"),
-        ("cache-control", "no-store"),
-        ("retry-after", "1"),
-    )
-    return HttpAnswer(status=status, headers=headers, body=json.dumps(members).encode())
 
 
 def test_a_right_server_is_counted_and_never_blamed() -> None:
@@ -108,7 +88,7 @@ def _fails(*_: object) -> HttpAnswer:
 
 
 def _has_no_store(*_: object) -> HttpAnswer:
-    return telling("DEPENDENCY_UNAVAILABLE", 503)
+    return refusing("DEPENDENCY_UNAVAILABLE", 503)
 
 
 @pytest.mark.parametrize("serve", [_hangs_up, _fails, _has_no_store], ids=lambda f: f.__name__[1:])
@@ -146,7 +126,7 @@ def test_a_target_that_answers_no_more_is_gone() -> None:
 
 def test_what_nobody_provoked_ends_the_sequence() -> None:
     """A paused tool ends the run; where a control was told to pause it, it is an answer."""
-    session = session_with(lambda *_: telling("TOOL_PAUSED", 503))
+    session = session_with(lambda *_: refusing("TOOL_PAUSED", 503))
     with pytest.raises(TargetPausedError):
         session.send(CLAIM)
     _, came = session.ask(session.body(CLAIM), expecting=[ErrorCode.TOOL_PAUSED])

@@ -27,7 +27,7 @@ from checkpoint_conformance.conversations import (
 )
 from checkpoint_conformance.rules import Binding, RuleClass
 from checkpoint_conformance.run import Check, Run
-from checkpoint_conformance.session import Conversation, Session, Told, ViolationError
+from checkpoint_conformance.session import Conversation, LostError, Session, Told, ViolationError
 from checkpoint_conformance.vectors import Vector, load_vectors
 from checkpoint_model import ErrorCode, Request, Status, answer, parse_request
 
@@ -119,7 +119,12 @@ def _differing(
 
 
 def _one_limit(run: Run, order: Sequence[Client]) -> None:
-    """WC-CTL-3: what is admitted is counted over both bindings."""
+    """WC-CTL-3: what is admitted is counted over both bindings.
+
+    Raises:
+        LostError: a request too many was refused, which somebody else may have done this time.
+        ViolationError: a request too many was admitted.
+    """
     assert run.controls is not None
     cast, session = Cast(), run.session()
     session.send(cast.claim(cast.ann))
@@ -131,14 +136,15 @@ def _one_limit(run: Run, order: Sequence[Client]) -> None:
             _, came = session.ask(session.body(Status(holder=cast.ann)), expecting=limited)
             refused = isinstance(came, Problem) and came.code is ErrorCode.RATE_LIMITED
             if refused is not (number >= _ADMITTED):
-                session.fail(
-                    Fault(
-                        rules=("WC-CTL-3",),
-                        what=f"request {number + 1} by both doors in turn, {_ADMITTED} admitted",
-                        expected="RATE_LIMITED" if number >= _ADMITTED else "a result",
-                        got=session.sequence[-1].answered,
-                    )
+                fault = Fault(
+                    rules=("WC-CTL-3",),
+                    what=f"request {number + 1} by both doors in turn, {_ADMITTED} admitted",
+                    expected="RATE_LIMITED" if number >= _ADMITTED else "a result",
+                    got=session.sequence[-1].answered,
                 )
+                if refused:
+                    raise LostError("RATE_LIMITED", session.failure(fault), answered=True)
+                session.fail(fault)
     finally:
         run.controls.rate_limit(None)
     run.tally.hit("WC-CTL-3")
