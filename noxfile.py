@@ -12,7 +12,7 @@ nox -s mutants       does the harness catch every wrong server, by the right rul
 nox -s matrix        which checks and rules find each of them, in a whole run? (hours)
 nox -s lua_mutants   is every single-point mutant of the scripts told from them? (minutes)
 nox -s harness_mutants does a test of ours fail for every fault of the harness? (a minute)
-nox -s chaos         does a run end with a right verdict whatever is done to answers? (half an hour)
+nox -s chaos         does a run end with a right verdict whatever is done to answers? (ten minutes)
 nox -s fuzz          does any of a hundred thousand bad inputs break the server? (some minutes)
 nox -s secured       does the harness pass a server with tokens, TLS and all else on? (a minute)
 nox -s audit         is anything that is installed known to be vulnerable, and what is installed?
