@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PREFIX = "workflow-checkpoint-"
+NAME_BYTES = 8
+"""Random ones, so that nobody can have made a folder of that name before."""
 POLL_SECONDS = 0.05
 SECONDS_MAX = 30.0
 """What is still written to after so long is left."""
@@ -25,20 +27,23 @@ SECONDS_MAX = 30.0
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """An empty folder, removed at the end of the context, or of this process if that is sooner."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        guardian = subprocess.Popen(  # noqa: S603 - this very file, by our own interpreter
-            [sys.executable, "-I", "-S", __file__, folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the harness
-        )
-        assert guardian.stdin is not None
-        try:
-            yield Path(folder)
-        finally:
-            guardian.stdin.close()
-            guardian.wait()
+    # Named before it is made: killed between the two, this process would leave it to nobody.
+    folder = Path(tempfile.gettempdir(), f"{PREFIX}{os.urandom(NAME_BYTES).hex()}")
+    guardian = subprocess.Popen(  # noqa: S603 - this very file, by our own interpreter
+        [sys.executable, "-I", "-S", __file__, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the harness
+    )
+    assert guardian.stdin is not None
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        guardian.stdin.close()
+        guardian.wait()
+        shutil.rmtree(folder, ignore_errors=True)  # if the guardian was killed
 
 
 def put_text(path: Path, text: str) -> None:

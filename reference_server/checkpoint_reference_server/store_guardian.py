@@ -20,7 +20,8 @@ STOP_SECONDS_MAX = 5
 
 
 def main(folder: Path, command: list[str]) -> None:
-    """Start the command, wait for either end, leave nothing behind."""
+    """Make the folder, start the command in it, wait for either end, leave nothing behind."""
+    folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "store.log").open("wb") as log:
         store = subprocess.Popen(  # noqa: S603 - the command is its starter's own
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder
