@@ -8,29 +8,15 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final
+
+from refusals import BAD_GATEWAY, refusing
 
 from checkpoint_conformance.client import Address, HttpAnswer
 from checkpoint_conformance.mutants.proxy import Forward, Message, Tamper, tampering
 
-Headers: TypeAlias = tuple[tuple[str, str], ...]
-
-REFUSAL: Final = {
-    "type": "about:blank",
-    "title": "t",
-    "detail": "d",
-    "recovery": "r",
-    "retry": True,
-    "charged": False,
-    "retry_after_seconds": 1,
-}
-_PROBLEM: Final[Headers] = (
-    ("content-type", "application/problem+json"),
-    ("cache-control", "no-store"),
-    ("retry-after", "1"),
-)
-_BAD_GATEWAY: Final = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
 _VALUES: Final[tuple[object, ...]] = (
     *(None, True, False, 0, -1, 1.5, 1e308, 10**400, "", "x" * 5000, "\0", "\ud800"),
     *([], {}, [[[]]], {"a": {"b": []}}, "9999-12-31T23:59:59.999Z", "0000-00-00T00:00:00Z"),
@@ -46,35 +32,26 @@ _SAID: Final = (
 )
 
 
-def refusing(code: str, status: int) -> HttpAnswer:
-    """A refusal that nobody provoked, as it should be."""
-    body = json.dumps({**REFUSAL, "code": code, "status": status}).encode()
-    return HttpAnswer(status=status, headers=_PROBLEM, body=body)
-
-
 # -- what only loses answers ---------------------------------------------------------------
 
 
 def silent(draw: Random) -> Tamper:
     """Hang up on everything from some request on."""
     since = draw.choice((0, 1, 3, 10, 51, 100, 200, 400, 800, 1500))
-    seen = iter(range(10**9))
-
-    def tamper(message: Message, forward: Forward) -> HttpAnswer:
-        if next(seen) >= since:
-            raise ConnectionAbortedError
-        return forward(message)
-
-    return tamper
+    return _away(lambda number: number >= since)
 
 
 def in_phases(draw: Random) -> Tamper:
-    """Be there for some requests, and away for as many."""
+    """Be away for some requests, and there for twice as many."""
     length = draw.choice((1, 4, 6, 20, 100, 500))
-    seen = iter(range(10**9))
+    return _away(lambda number: number // length % 3 == 1)
+
+
+def _away(is_away: Callable[[int], bool]) -> Tamper:
+    seen = count()
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
-        if next(seen) // length % 3 == 1:
+        if is_away(next(seen)):
             raise ConnectionAbortedError
         return forward(message)
 
@@ -102,7 +79,7 @@ def behind_a_gateway(draw: Random) -> Tamper:
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
         if draw.random() >= share:
             return forward(message)
-        refusals = [_BAD_GATEWAY]
+        refusals = [BAD_GATEWAY]
         if message.is_to_tool:
             refusals += [refusing("DEPENDENCY_UNAVAILABLE", 503), refusing("RATE_LIMITED", 429)]
         return draw.choice(refusals)
@@ -114,7 +91,7 @@ def behind_a_gateway(draw: Random) -> Tamper:
 
 
 def corrupt(draw: Random) -> Tamper:
-    """Change one answer in some, or a single one: its status, its headers, its body."""
+    """Change one answer in some: its status, its headers, its body."""
     share = draw.choice((0.001, 0.01, 0.05, 0.2))
 
     def tamper(message: Message, forward: Forward) -> HttpAnswer:
@@ -169,7 +146,7 @@ def _other_member(draw: Random, answer: HttpAnswer) -> HttpAnswer:
             members[name] = draw.choice(_VALUES)
             break
         members = members[name]
-    return replace(answer, body=json.dumps(whole, ensure_ascii=True).encode())
+    return replace(answer, body=json.dumps(whole).encode())
 
 
 _CHANGES: Final[tuple[Callable[[Random, HttpAnswer], HttpAnswer], ...]] = (

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from formats import assert_all_hold
 from raw_server import Talk, answering, http, request_of, talking
+from test_folders import wait_until_empty
 
 from checkpoint_conformance.cli import main
 from checkpoint_conformance.mutants.keeping import write_edits
@@ -378,10 +379,7 @@ def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
         process.stdout.close()
         process.wait(30)
         assert len(found) >= 2
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while left := list(Path(made).iterdir()):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.02)
+        wait_until_empty(Path(made))
 
 
 def test_a_fault_of_the_harness_is_its_own(

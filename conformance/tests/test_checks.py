@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 import redis
-from chaos import refusing
 from looking_away import Quiet
+from refusals import BAD_GATEWAY, refusing
 
 from checkpoint_conformance import run as run_module
 from checkpoint_conformance import session
@@ -533,9 +533,6 @@ def test_a_lost_answer_that_is_none_of_the_tool_s_is_no_fault(target: Target, ti
     else:
         assert seen == (0, 0)
         assert "lost its answers" in run.tally.incomplete[0]
-
-
-BAD_GATEWAY = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
 
 
 @pytest.mark.parametrize("times", [1, 10**6], ids=["once", "always"])

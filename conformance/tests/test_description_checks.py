@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from looking_away import Quiet
 from raw_server import request_of, talking
+from refusals import BAD_GATEWAY
 
 from checkpoint_conformance import run as run_module
 from checkpoint_conformance.answers import Fault
@@ -35,7 +36,6 @@ Members = dict[str, Any]
 Change = Callable[[Members], object]
 DOCUMENTS = (MANIFEST_PATH, OPENAPI_PATH, ARD_PATH, LLMS_PATH)
 RULES = [f"WC-REG-{number}" for number in range(1, 7)]
-BAD_GATEWAY = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from looking_away import Quiet
 from modelled import model_at_url, model_server, one_connection_at_a_time
+from refusals import refusing
 
 from checkpoint_conformance import conversations, session
 from checkpoint_conformance.checks import deadlines, vectors, walk
@@ -227,7 +228,7 @@ def test_where_the_rate_is_limited_one_is_sent_after_the_other(
         bodies.append(message.body)
         if not refused and holder_of(message) == SEQUENCES // 2:
             refused.append(message.body)
-            return _limited()
+            return refusing("RATE_LIMITED", 429)
         return right(message, forward)
 
     class Watched(Pool[Owner]):
@@ -391,17 +392,3 @@ def test_the_clock_out_of_sight_is_no_fault_of_the_sequences(target: Target) -> 
 
 def _status(exchange: Exchange) -> int:
     return exchange.answer.status if isinstance(exchange.answer, HttpAnswer) else 0
-
-
-def _limited() -> HttpAnswer:
-    members = {"type": "about:blank", "title": "t", "status": 429, "detail": "d", "retry": True}
-    members |= {"code": "RATE_LIMITED", "charged": False, "recovery": "r", "retry_after_seconds": 1}
-    return HttpAnswer(
-        status=429,
-        headers=(
-            ("content-type", "application/problem+json"),
-            ("cache-control", "no-store"),
-            ("retry-after", "1"),
-        ),
-        body=json.dumps(members).encode(),
-    )

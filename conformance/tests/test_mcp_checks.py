@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import refusing
 from looking_away import Quiet
+from refusals import BAD_GATEWAY, refusing
 
 from checkpoint_conformance import run as run_module
 from checkpoint_conformance.checks import (
@@ -49,7 +49,6 @@ from checkpoint_model.vocabulary import TOOL_PATH
 Part = Callable[[Run], None]
 Members = dict[str, Any]
 SESSION = "a-session-of-the-proxy"
-BAD_GATEWAY = HttpAnswer(status=502, headers=(), body=b"<p>bad gateway")
 
 
 @pytest.fixture(scope="module")

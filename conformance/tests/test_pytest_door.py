@@ -417,9 +417,8 @@ def test_it_is_there_for_whoever_installed_us(pytester: pytest.Pytester) -> None
     """Options and fixtures, with nothing to configure; and it can be turned off."""
     pytester.makepyfile("def test_theirs(): pass")
     assert "--checkpoint-url=BASE" in run_among_others(pytester, "--help").stdout.str()
-    assert (
-        "checkpoint_target [session scope]" in run_among_others(pytester, "--fixtures").stdout.str()
-    )
+    fixtures = run_among_others(pytester, "--fixtures").stdout.str()
+    assert "checkpoint_target [session scope]" in fixtures
     off = run_among_others(pytester, "-p", "no:workflow_checkpoint", "--help").stdout.str()
     assert "--checkpoint-url" not in off
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from chaos import refusing
 from modelled import model_server, run_on
+from refusals import refusing
 
 from checkpoint_conformance.client import HttpAnswer
 from checkpoint_conformance.mutants.proxy import (
